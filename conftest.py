@@ -275,7 +275,7 @@ def _children() -> list[int]:
 def _ends_with_us(child: int) -> bool:
     """True for the resource tracker, which spawning starts, the process that commands are forked from, and a broker for
     all tests."""
-    command = " ".join(processes.arguments(child))
+    command = " ".join(processes.read_arguments(child))
     return "resource_tracker" in command or "import serve" in command or _is_broker(child)
 
 

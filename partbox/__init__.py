@@ -76,12 +76,12 @@ def __getattr__(name: str) -> Any:
         home = next((home for home, names in _HOMES.items() if name in names), "errors")
         found = getattr(import_module(f"partbox.{home}"), name)
     else:
-        return _module(name)
+        return _import_public_module(name)
     globals()[name] = found
     return found
 
 
-def _module(name: str) -> Any:
+def _import_public_module(name: str) -> Any:
     """Import a public module of partbox on first access. Raise AttributeError for an unknown name."""
     missing = f"partbox.{name}"
     try:

@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from partbox.db.schema.grants import Roles, roles_of
 from partbox.db.schema.lock_retry import BlockingTransaction, retry_while_busy
-from partbox.db.schema.scripts import statements
-from partbox.db.sql import plain_query
+from partbox.db.schema.scripts import build_statements
+from partbox.db.sql import load_plain_query
 from partbox.errors import SchemaError
 
 __all__ = ["include_name", "leaving_out"]
@@ -61,64 +61,66 @@ class PartboxDowngrade(MigrateOperation):
 
 
 @Operations.implementation_for(PartboxUpgrade)
-def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
+def _run_upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
     context = operations.migration_context
     if context.as_sql:
-        for text in statements(operation.schema, operation.roles):
+        for text in build_statements(operation.schema, operation.roles):
             context.impl.static_output(f"{text};")
         return
     conn = operations.get_bind()
-    _check(conn)
-    if _execute(conn, plain_query("migrate_found", operation.schema).decode()).scalar_one():
+    _check_connection(conn)
+    if _execute_text(conn, load_plain_query("migrate_found", operation.schema).decode()).scalar_one():
         retry_while_busy(
             operation.schema,
-            lambda: _in_savepoint(conn, operation),
-            lambda error: isinstance(error, DBAPIError) and _sqlstate(error) in BUSY,
+            lambda: _run_in_savepoint(conn, operation),
+            lambda error: isinstance(error, DBAPIError) and _sqlstate_of(error) in BUSY,
             lambda: [
                 BlockingTransaction._make(row)
-                for row in _execute(conn, plain_query("migrate_holders", operation.schema).decode())
+                for row in _execute_text(conn, load_plain_query("migrate_holders", operation.schema).decode())
             ],
         )
     else:
         # The first migration cannot run in a savepoint, and nobody holds a lock on tables that do not exist yet.
-        _run(conn, operation)
+        _run_statements(conn, operation)
 
 
-def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
+def _run_in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
     try:
         savepoint = conn.begin_nested()
     except DBAPIError as error:
         # There is no transaction.
-        if _sqlstate(error) == "25P01":
+        if _sqlstate_of(error) == "25P01":
             raise SchemaError("these statements must run in one transaction, not in AUTOCOMMIT") from error
         raise
     # A rollback of the savepoint releases the locks, so that publishers go on between two attempts.
     with savepoint:
-        _run(conn, operation)
+        _run_statements(conn, operation)
 
 
-def _run(conn: Connection, operation: PartboxUpgrade) -> None:
-    granted = roles_of(tuple(row) for row in _execute(conn, plain_query("roles_granted", operation.schema).decode()))
-    for text in statements(operation.schema, granted | operation.roles):
-        _execute(conn, text)
+def _run_statements(conn: Connection, operation: PartboxUpgrade) -> None:
+    granted = roles_of(
+        tuple(row) for row in _execute_text(conn, load_plain_query("roles_granted", operation.schema).decode())
+    )
+    for text in build_statements(operation.schema, granted | operation.roles):
+        _execute_text(conn, text)
 
 
-def _sqlstate(error: DBAPIError) -> str | None:
+def _sqlstate_of(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
 
 
-def _execute(conn: Connection, text: str) -> CursorResult[Any]:
+def _execute_text(conn: Connection, text: str) -> CursorResult[Any]:
     # Without parameters, a % in the text stays a %.
     return conn.exec_driver_sql(text, execution_options={"no_parameters": True})
 
 
-def _check(conn: Connection) -> None:
+def _check_connection(conn: Connection) -> None:
     """Raise SchemaError if a migration cannot run on this connection."""
     # The database must be PostgreSQL, and the transaction must have no snapshot older than the migration's lock.
     # PostgreSQL's own error would say less.
     if conn.dialect.name != "postgresql":
         raise SchemaError(f"partbox needs PostgreSQL, and this connection is to {conn.dialect.name}")
-    level = _execute(conn, "show transaction_isolation").scalar_one()
+    level = _execute_text(conn, "show transaction_isolation").scalar_one()
     if level != "read committed":
         raise SchemaError(
             f"the transaction of Alembic is {level.upper()}, and partbox_upgrade needs READ COMMITTED: set "

@@ -22,18 +22,18 @@ def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 def properties(name: str, options: Mapping[str, str]) -> str:
     """Return the options of a Debezium connector as a Java properties file, for Debezium's embedded engine."""
-    lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
+    lines = [f"{key}={_escape_value(value)}" for key, value in {"name": name, **options}.items()]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(value: str) -> str:
+def _escape_value(value: str) -> str:
     """Escape a value for a Java properties file in ASCII."""
     # A leading blank is escaped, which would be dropped otherwise.
-    text = "".join(_ESCAPES.get(each) or _ascii(each) for each in value)
+    text = "".join(_ESCAPES.get(each) or _escape_character(each) for each in value)
     return f"\\{text}" if text.startswith(" ") else text
 
 
-def _ascii(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character.isascii() and character.isprintable():
         return character
     units = character.encode("utf-16-be", "surrogatepass")
@@ -52,7 +52,7 @@ class TopicRoute:
     SettingsError for several or other fields, and for a character that Kafka does not allow in topics."""
 
     def __init__(self, template: str) -> None:
-        pieces = _pieces(template)
+        pieces = _split_template(template)
         fields = [field for _, field in pieces if field is not None]
         for field in fields:
             if field not in TOPIC_FIELDS:
@@ -71,7 +71,7 @@ class TopicRoute:
         return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
 
 
-def _pieces(template: str) -> list[tuple[str, str | None]]:
+def _split_template(template: str) -> list[tuple[str, str | None]]:
     """Split a topic template into pairs of a text and the field that follows it."""
     # A field is as written in the braces.
     try:
@@ -80,10 +80,10 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
         raise SettingsError(
             f"topic {template!r}: {error}: write one field in braces, such as {TOPIC_FIELDS[0]}"
         ) from None
-    return [(text, None if name is None else _written(name, spec, how)) for text, name, spec, how in parsed]
+    return [(text, None if name is None else _format_field(name, spec, how)) for text, name, spec, how in parsed]
 
 
-def _written(name: str, spec: str | None, conversion: str | None) -> str:
+def _format_field(name: str, spec: str | None, conversion: str | None) -> str:
     return name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
 
 
@@ -177,21 +177,21 @@ class Connector:
             "key.converter": _TEXT,
             "value.converter": _TEXT,
             "header.converter": _TEXT,
-            **self._start(),
+            **self._build_snapshot_options(),
             "heartbeat.interval.ms": str(HEARTBEAT),
             "heartbeat.action.query": self.heartbeat,
             "message.prefix.exclude.list": PREFIX,
             "transforms": "outbox",
-            **{f"transforms.outbox.{name}": value for name, value in self._router().items()},
+            **{f"transforms.outbox.{name}": value for name, value in self._build_router_options().items()},
         }
 
-    def _start(self) -> dict[str, str]:
+    def _build_snapshot_options(self) -> dict[str, str]:
         if not self.whole:
             return {"snapshot.mode": "no_data"}
         overrides, table = "snapshot.select.statement.overrides", f"{self.schema}.record"
         return {"snapshot.mode": "initial", overrides: table, f"{overrides}.{table}": self.snapshot}
 
-    def _router(self) -> dict[str, str]:
+    def _build_router_options(self) -> dict[str, str]:
         headers = ",".join(f"{column}:header:{header}" for header, column in HEADERS.items())
         return {
             "type": "io.debezium.transforms.outbox.EventRouter",

@@ -37,7 +37,7 @@ def quota(root: Path = Path("/")) -> float | None:
     """Return the lowest processor quota of this process's control groups, or None without a readable quota."""
     # The files are below `root`. Version 2 keeps the quota in `cpu.max`, version 1 in `cpu.cfs_quota_us` and
     # `cpu.cfs_period_us`.
-    memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
+    memberships, mounts = _read_file(root / "proc/self/cgroup"), _read_file(root / "proc/self/mountinfo")
     limits = (
         _read_limit(group.version, root / folder.relative_to("/"))
         for group in find_groups(memberships, mounts)
@@ -83,9 +83,9 @@ def _group_folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosix
 
 def _read_limit(version: int, folder: Path) -> float | None:
     if version == 2:
-        quota_text, _, period = _read(folder / "cpu.max").partition(" ")
+        quota_text, _, period = _read_file(folder / "cpu.max").partition(" ")
         return processor_quota(quota_text, period)
-    return processor_quota(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+    return processor_quota(_read_file(folder / "cpu.cfs_quota_us"), _read_file(folder / "cpu.cfs_period_us"))
 
 
 def processor_quota(quota: str, period: str) -> float | None:
@@ -98,7 +98,7 @@ def processor_quota(quota: str, period: str) -> float | None:
     return parts[0] / parts[1] if min(parts) > 0 else None
 
 
-def _read(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

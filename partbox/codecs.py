@@ -83,12 +83,12 @@ class JsonCodec:
         # orjson writes null for NaN and Infinity, so only then they are searched for.
         if "null" in text:
             _FINITE.encode(value)
-        return _without_nul(text) if "\\u0000" in text else text
+        return _refuse_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
         """Check the syntax of a payload that is JSON text already, except its numbers, and return it."""
         orjson.loads(value)
-        return _without_nul(value.decode())
+        return _refuse_nul(value.decode())
 
 
 _JSON = JsonCodec()
@@ -138,7 +138,7 @@ class Codecs:
                 return _make_encoded((_JSON.text(value), None, None, False))
             data = codec.encode(value)
         except Exception as error:
-            raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
+            raise PublishError(f"the payload cannot be written as {kind}: {_format_reason(error, codec)}") from error
         if not isinstance(data, bytes):
             raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
         if kind != JSON:
@@ -147,7 +147,7 @@ class Codecs:
         try:
             return Encoded(_JSON.check_json_text(data), None, None, False)
         except ValueError as error:
-            raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
+            raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_format_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
         """Convert stored data back into a payload. Raise PayloadError if the data is damaged or has no codec."""
@@ -171,7 +171,7 @@ class Codecs:
         raise PayloadError(f"the payload cannot be decoded as {content_type or JSON} ({problem})")
 
 
-def _reason(error: Exception, codec: Codec) -> str:
+def _format_reason(error: Exception, codec: Codec) -> str:
     """Return the text of a codec's error without the payload."""
     # Only partbox's own codec is known to keep the payload out of its errors.
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
@@ -186,7 +186,7 @@ def _reason(error: Exception, codec: Codec) -> str:
     return str(error)
 
 
-def _without_nul(text: str) -> str:
+def _refuse_nul(text: str) -> str:
     if _NUL.search(text):
         raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
     return text
@@ -219,10 +219,10 @@ def _to_plain(value: Any) -> Any:
     )
 
 
-def _nested_values(value: Any) -> Any:
+def _list_nested_values(value: Any) -> Any:
     """Return the parts of a payload value that may contain a float, for the search for NaN."""
     return value.value if isinstance(value, Enum) else to_plain(value)
 
 
 # Raises ValueError for NaN and Infinity.
-_FINITE: Final = json.JSONEncoder(default=_nested_values, allow_nan=False)
+_FINITE: Final = json.JSONEncoder(default=_list_nested_values, allow_nan=False)

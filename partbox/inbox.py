@@ -41,9 +41,9 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     Raise PublishError outside a transaction, SchemaError if there is no inbox, and PartboxError if the event or the
     name is wrong or if a trigger keeps the row from being written."""
     adapter = integrations.sync_adapter_of(conn, _CALLS)
-    query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
+    query_steps = _record_first_time(schema, _build_values(event_or_id, consumer))
     adapter.require_transaction()
-    with _Explained(schema):
+    with _InboxErrorExplainer(schema):
         return adapter.run(query_steps)
 
 
@@ -51,9 +51,9 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
     """Return True if `consumer` sees the event for the first time, and record that in the same transaction. The
     transaction is that of an asynchronous connection."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
-    query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
+    query_steps = _record_first_time(schema, _build_values(event_or_id, consumer))
     await adapter.require_transaction()
-    with _Explained(schema):
+    with _InboxErrorExplainer(schema):
         return await adapter.run(query_steps)
 
 
@@ -73,7 +73,7 @@ class Inbox:
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 
-def _first_time_steps(schema: str, values: dict[str, object]) -> Steps[bool]:
+def _record_first_time(schema: str, values: dict[str, object]) -> Steps[bool]:
     if (yield Query(statements.inbox_first_time(schema), values)):
         return True
     plan = yield Query(statements.inbox_seen(schema), values)
@@ -82,17 +82,17 @@ def _first_time_steps(schema: str, values: dict[str, object]) -> Steps[bool]:
     return False
 
 
-def _statement_values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
+def _build_values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
     # PostgreSQL cannot store NUL or surrogates.
     is_text = isinstance(consumer, str) and not re.search("[\0\ud800-\udfff]", consumer)
     if not (is_text and 1 <= len(consumer) <= LONGEST):
         raise PartboxError(
             f"a consumer is named by 1 to {LONGEST} characters without NUL or surrogates, not {consumer!r}"
         )
-    return {"consumer": consumer, "event_id": _event_id(event_or_id)}
+    return {"consumer": consumer, "event_id": _parse_event_id(event_or_id)}
 
 
-def _event_id(event_or_id: AnyEvent) -> UUID:
+def _parse_event_id(event_or_id: AnyEvent) -> UUID:
     if isinstance(event_or_id, DeliveredEvent | Event):
         return event_or_id.event_id
     if isinstance(event_or_id, UUID):
@@ -109,8 +109,8 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
         raise PartboxError(f"{event_or_id!r} is neither an event nor an event id: give the event or its UUID") from None
 
 
-class _Explained(ErrorExplainer):
+class _InboxErrorExplainer(ErrorExplainer):
     __slots__ = ()
     # SQLSTATEs of a missing table and a missing schema.
-    missing = ("42P01", "3F000")
+    missing_sqlstates = ("42P01", "3F000")
     remedy = "has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"

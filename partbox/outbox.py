@@ -23,7 +23,7 @@ from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry, Display
 from partbox.operations import Operations, arguments
 from partbox.platform import library, require_workers
-from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope, cancellation
+from partbox.publish import Bell, EmbeddedWorkers, HookMoment, Publisher, PublishHooks, TransactionScope, cancellation
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -86,7 +86,7 @@ class Outbox(Registrar, Operations):
         return self.handlers
 
     def _limitable(self, subscription: str) -> set[str]:
-        return self.handlers.limitable_names(subscription)
+        return self.handlers.list_limitable_names(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
         """Use the command line's database and settings instead of this outbox's own."""
@@ -159,7 +159,7 @@ class Outbox(Registrar, Operations):
         `from_version` does not lead to the version of the class."""
 
         def register(function: AnyUpcast) -> AnyUpcast:
-            upcasts.add(self.codecs.upcasts, cls, from_version, function)
+            upcasts.add_upcast(self.codecs.upcasts, cls, from_version, function)
             return function
 
         return register
@@ -170,13 +170,13 @@ class Outbox(Registrar, Operations):
         `hook(events)` returns the list to publish, or None to publish the given list as it is then. A batch is
         everything that one call publishes. An empty list suppresses the batch, and an exception ends the call with
         nothing written. Hooks run in the order of registration, and `async def` hooks only in asynchronous calls."""
-        self._hooks.register(Moment.BEFORE_PUBLISH, hook)
+        self._hooks.register(HookMoment.BEFORE_PUBLISH, hook)
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
         """Register a hook that gets each batch of events after it was written, before the commit. The batch may still
         be rolled back. Errors of the hook are logged."""
-        self._hooks.register(Moment.AFTER_PUBLISH, hook)
+        self._hooks.register(HookMoment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
@@ -184,7 +184,7 @@ class Outbox(Registrar, Operations):
 
         Errors of the hook are logged. psycopg and asyncpg do not report how a transaction ended: with such a hook,
         publishing on their connections is refused outside of `outbox.transaction(conn)`."""
-        self._hooks.register(Moment.AFTER_COMMIT, hook)
+        self._hooks.register(HookMoment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
@@ -193,7 +193,7 @@ class Outbox(Registrar, Operations):
         As with `after_commit`, errors are logged, and `outbox.transaction(conn)` is needed for psycopg and asyncpg. If
         a COMMIT was cut off before its answer, nobody knows how it ended, and neither hook is called. Django does not
         report rollbacks, so publishing on its connections is refused."""
-        self._hooks.register(Moment.AFTER_ROLLBACK, hook)
+        self._hooks.register(HookMoment.AFTER_ROLLBACK, hook)
         return hook
 
     def purger(self) -> "Purging":
@@ -201,9 +201,11 @@ class Outbox(Registrar, Operations):
         and `stop` work too. It is for applications that only publish, since workers purge by themselves."""
         from partbox.supervisor.purging import Purging
 
-        return Purging(self.settings, self._database.resolve())
+        return Purging(self.settings, self._database.resolve_dsn())
 
-    def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
+    def transaction(
+        self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None
+    ) -> TransactionScope:
         """Open the outermost database transaction of `conn`, or of a new connection, for publishing events.
 
         `with outbox.transaction() as tx:` is for psycopg and asyncpg, which do not report how a transaction ended. The
@@ -211,7 +213,7 @@ class Outbox(Registrar, Operations):
         unless an exception leaves the block. Then the `after_commit` or `after_rollback` hooks run, and a commit wakes
         the workers that this outbox has in this process. Raise PublishError if a transaction is open already, and
         psycopg.OperationalError if the connection is lost, even if the block caught that error."""
-        return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
+        return TransactionScope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
     @property
     def aio(self) -> "AsyncOperations":
@@ -234,11 +236,11 @@ class Outbox(Registrar, Operations):
             self.settings,
             self.handlers,
             self.codecs,
-            self._database.resolve(),
+            self._database.resolve_dsn(),
             subscription=subscription,
-            concurrency=arguments.count("concurrency", concurrency, self.settings.concurrency),
-            own_loop=arguments.handlers_loop(loop),
-            meters=self._shown.meters(subscription, *self.handlers.names(subscription, self.settings)),
+            concurrency=arguments.check_count("concurrency", concurrency, self.settings.concurrency),
+            own_loop=arguments.has_own_loop(loop),
+            meters=self._shown.get_shared_meters(subscription, *self.handlers.list_names(subscription, self.settings)),
         )
         self._workers.register(worker)
         return worker
@@ -259,8 +261,8 @@ class Outbox(Registrar, Operations):
     ) -> "Supervisor":
         """Return a supervisor that delivers events by worker processes. It is not started yet. A number that is None
         comes from the settings. `metrics` makes it count its metrics, which a `registry` always does."""
-        nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
-        return nodes.supervisor(metrics=metrics)
+        nodes = self._make_nodes(processes=processes, concurrency=concurrency, subscription=subscription)
+        return nodes.build_supervisor(metrics=metrics)
 
     def run(
         self,
@@ -274,10 +276,10 @@ class Outbox(Registrar, Operations):
 
         `until_empty` ends the run when everything is delivered, or with exit code 1 when the remaining events cannot be
         delivered for now. The setting `http` serves metrics and health checks during the run."""
-        nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
+        nodes = self._make_nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.run(until_empty=until_empty)
 
-    def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
+    def _make_nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
         """Return the object that builds and runs this outbox's supervisors."""
         # `database` is that of a command line, if there is one.
         require_workers()
@@ -305,11 +307,11 @@ class Outbox(Registrar, Operations):
             raise RegistrationError(
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
             )
-        self.handlers.observe(observer)
+        self.handlers.add_observer(observer)
         if isinstance(observer, Display):
             self._shown.show_on(observer)
             if not any(each is self._shown for each in self.handlers.observers):
-                self.handlers.observe(self._shown)
+                self.handlers.add_observer(self._shown)
         self._publisher = replace(self._publisher, observers=Observers(self.handlers.observers))
         return observer
 

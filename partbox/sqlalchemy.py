@@ -20,7 +20,7 @@ from sqlalchemy import event, util
 from sqlalchemy.orm import Session, SessionTransaction, object_mapper, scoped_session, sessionmaker
 
 from partbox.errors import PublishError, RegistrationError
-from partbox.events.gathering import EventList, EventsMixin, NumberedEvent, next_number
+from partbox.events.gathering import EventList, EventsMixin, NumberedEvent, draw_number
 from partbox.outbox import Outbox
 
 __all__ = ["EventsMixin", "collect"]
@@ -42,8 +42,8 @@ def collect(target: Target, outbox: Outbox) -> Target:
     RegistrationError for another outbox, and for any other target."""
     if not isinstance(outbox, Outbox):
         raise RegistrationError(f"{outbox!r} is not an Outbox: write collect(sessions, outbox)")
-    sessions = _listen_target(target)
-    known = next((_collected[each] for each in _session_classes(sessions) if each in _collected), None)
+    sessions = _find_listen_target(target)
+    known = next((_collected[each] for each in _list_session_classes(sessions) if each in _collected), None)
     if known is None:
         _collected[sessions] = outbox
         Collector(outbox).listen(sessions)
@@ -84,7 +84,7 @@ class SessionEvents:
 
     def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
         """Remove the unpublished events from the lists of all entities, and return the lists with their events."""
-        taken = [(events, events.taken()) for events in self.waiting.values()]
+        taken = [(events, events.take_events()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
 
@@ -160,16 +160,16 @@ class Collector:
         if session.in_nested_transaction():
             _events_of_session(session).commits += 1
         else:
-            self._publish(session)
+            self._publish_events(session)
 
     def _on_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.nested:
             if _events_of_session(session).end_savepoint(transaction):
-                self._publish(session)
+                self._publish_events(session)
         elif transaction.parent is None:
             _events_of_session(session).end_transaction(transaction)
 
-    def _publish(self, session: Session) -> None:
+    def _publish_events(self, session: Session) -> None:
         """Flush the session and publish the events of its entities, until no more events are added."""
         # The flush gives entities their ids. Both are repeated as long as events are added.
         gathered = _events_of_session(session)
@@ -182,9 +182,9 @@ class Collector:
             if not any(gathered.waiting.values()):
                 return
             taken = gathered.take()
-            events = sorted((each for _, some in taken for each in some), key=_number)
+            events = sorted((each for _, some in taken for each in some), key=_number_of)
             try:
-                self._write(session, [each.event for each in events])
+                self._write_events(session, [each.event for each in events])
             except BaseException:
                 gathered.restore_taken(taken)
                 raise
@@ -193,19 +193,19 @@ class Collector:
             f"each of {MAX_ROUNDS} publishes has brought about more events: a hook must not always add one"
         )
 
-    def _write(self, session: Session, events: list[Any]) -> None:
-        aio = _loaded_asyncio()
+    def _write_events(self, session: Session, events: list[Any]) -> None:
+        aio = _find_loaded_asyncio()
         if aio is None or (asynchronous := aio.async_session(session)) is None:
             self._outbox.publish_many(session, events)
         else:
             util.await_only(self._outbox.publish_many_async(asynchronous, events))
 
 
-def _number(gathered: NumberedEvent) -> int:
+def _number_of(gathered: NumberedEvent) -> int:
     return gathered.number
 
 
-def _listen_target(target: Any) -> Any:
+def _find_listen_target(target: Any) -> Any:
     """Return the SQLAlchemy session or session class behind a target. Raise RegistrationError if there is none."""
     if isinstance(target, scoped_session):
         target = target.session_factory
@@ -213,7 +213,7 @@ def _listen_target(target: Any) -> Any:
         return target.class_
     if isinstance(target, Session) or (isinstance(target, type) and issubclass(target, Session)):
         return target
-    if (aio := _loaded_asyncio()) and (found := _async_listen_target(aio, target)):
+    if (aio := _find_loaded_asyncio()) and (found := _find_async_target(aio, target)):
         return found
     raise RegistrationError(
         f"{target!r} makes no sessions of SQLAlchemy: give a sessionmaker, a Session or a class of such, or an "
@@ -221,7 +221,7 @@ def _listen_target(target: Any) -> Any:
     )
 
 
-def _async_listen_target(aio: Any, target: Any) -> Any:
+def _find_async_target(aio: Any, target: Any) -> Any:
     """Return the synchronous session or session class behind an asynchronous one, or None."""
     # None is returned for a target that is not an asynchronous one of SQLAlchemy.
     if isinstance(target, aio.async_scoped_session):
@@ -229,30 +229,30 @@ def _async_listen_target(aio: Any, target: Any) -> Any:
     if isinstance(target, aio.AsyncSession):
         return target.sync_session
     if isinstance(target, aio.async_sessionmaker):
-        own = _private_subclass(target.kw.get("sync_session_class") or target.class_.sync_session_class)
+        own = _make_private_subclass(target.kw.get("sync_session_class") or target.class_.sync_session_class)
         target.configure(sync_session_class=own)
         return own
     if not (isinstance(target, type) and issubclass(target, aio.AsyncSession)):
         return None
     kind: Any = target
-    kind.sync_session_class = _private_subclass(kind.sync_session_class)
+    kind.sync_session_class = _make_private_subclass(kind.sync_session_class)
     return kind.sync_session_class
 
 
-def _loaded_asyncio() -> Any:
+def _find_loaded_asyncio() -> Any:
     """Return SQLAlchemy's asyncio module if the application has imported it, else None."""
     # Only then there are asynchronous sessions. The module needs greenlet, which SQLAlchemy 2.1 does not install by
     # default.
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
-def _private_subclass(kind: type[Session]) -> type[Session]:
+def _make_private_subclass(kind: type[Session]) -> type[Session]:
     """Return a new subclass of a session class, for listening to its own sessions only."""
     # Listening to `kind` itself would include unrelated sessions.
     return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
 
 
-def _session_classes(sessions: Any) -> tuple[Any, ...]:
+def _list_session_classes(sessions: Any) -> tuple[Any, ...]:
     return sessions.__mro__ if isinstance(sessions, type) else (sessions, *type(sessions).__mro__)
 
 
@@ -287,7 +287,7 @@ def _on_transient(session: Session, entity: object) -> None:
 
 def _on_begin(session: Session, transaction: SessionTransaction) -> None:
     if transaction.nested:
-        _events_of_session(session).marks[id(transaction)] = next_number()
+        _events_of_session(session).marks[id(transaction)] = draw_number()
 
 
 def _on_commit(session: Session) -> None:

@@ -18,7 +18,7 @@ RAISING: Final = ("strict", "surrogateescape", "backslashreplace")
 def repair_streams() -> None:
     """Make printing safe: open closed standard streams, and escape characters that a stream cannot encode."""
     reopen_streams()
-    codecs.register_error(ESCAPE, _escaped)
+    codecs.register_error(ESCAPE, _escape_character)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and stream.errors in RAISING:
             stream.reconfigure(errors=ESCAPE)
@@ -57,7 +57,7 @@ def flush_output() -> Iterator[None]:
             sys.exit(1 if gone else f"partbox: the standard output cannot be written: {error.strerror}")
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_character(error: UnicodeError) -> tuple[str, int]:
     """Return the JSON escape for a character that an output stream cannot encode."""
     # Printed JSON remains JSON by that.
     if not isinstance(error, UnicodeEncodeError):

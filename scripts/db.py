@@ -18,17 +18,17 @@ def main(root: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C within psql is for psql
         signal.signal(number, lambda *_: stopped.set())
     folder = root / ".partbox" / "db"
-    if server_user.server_user() and server_user.find_closed_folder(folder):
-        folder = address.default_folder()
+    if server_user.find_server_user() and server_user.find_closed_folder(folder):
+        folder = address.find_default_folder()
     try:
-        dsn = address.resolve(f"{address.PREFIX}{folder}")
+        dsn = address.resolve_dsn(f"{address.PREFIX}{folder}")
         migrate(dsn)
     except PartboxError as error:
         print(f"db: {error}", file=sys.stderr)
         return 1
     print(dsn, flush=True)
     if sys.stdin.isatty():
-        return subprocess.call([shutil.which("psql") or programs.binaries() / "psql", dsn])
+        return subprocess.call([shutil.which("psql") or programs.find_binaries() / "psql", dsn])
     print("Ctrl-C ends it", file=sys.stderr)
     stopped.wait()
     return 0

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 from starlette.applications import Starlette
 
 from partbox import Dead, Event, Outbox
-from partbox.dashboard import access, routes
+from partbox.dashboard import build_access, build_routes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
@@ -93,12 +93,12 @@ def database() -> Iterator[str]:
 def page(dsn: str) -> Iterator[str]:
     """The address of the page, with its token."""
     settings = Outbox(dsn).settings
-    allowed = access(Address("127.0.0.1", 0), None, new=True)
+    allowed = build_access(Address("127.0.0.1", 0), None, new=True)
     overview_cache = CachedOverview(settings, lambda: dsn)
-    server = HttpServer(Starlette(routes=routes(overview_cache, lambda: dsn, settings, allowed)))
+    server = HttpServer(Starlette(routes=build_routes(overview_cache, lambda: dsn, settings, allowed)))
     server.start()
     try:
-        yield f"{server.address}/#token={allowed.token}"
+        yield f"{server.url}/#token={allowed.token}"
     finally:
         server.stop()
         overview_cache.close()
@@ -116,7 +116,7 @@ def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
 def settle(dsn: str) -> None:
     """Wait until every partition has its owner."""
     overview_cache = CachedOverview(Outbox(dsn).settings, lambda: dsn)
-    while len((found := overview_cache.overview().clusters[0]).instances) < 4 or found.unowned:
+    while len((found := overview_cache.read_overview().clusters[0]).instances) < 4 or found.unowned:
         time.sleep(0.5)
     overview_cache.close()
 

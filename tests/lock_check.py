@@ -23,7 +23,7 @@ READ_FREELY = {
     "incarnation",  # the same; what it starts of an earlier incarnation is remembered when it is done
     "resumption",  # the same: mostly it remembers nothing
     "predecessor",  # the poller's own to change
-    "running",  # that of a predecessor only falls
+    "running_count",  # that of a predecessor only falls
 }
 CONSTANT = {"number", "epoch", "window"}
 OF_THE_POLLER = {"cursor"}
@@ -150,7 +150,7 @@ def _install(patch: pytest.MonkeyPatch) -> None:
         init(self, *arguments, **more)
         self.lock = HeldLock()
         self.partitions = _wrapped(_Partitions, {}, self.lock, "Engine.partitions")
-        self.dirty = _wrapped(GuardedSet, (), self.lock, "Engine.dirty")
+        self.dirty_partitions = _wrapped(GuardedSet, (), self.lock, "Engine.dirty_partitions")
 
     patch.setattr(EngineState, "__init__", made)
 

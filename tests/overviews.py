@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from partbox.db.delivery.limits import LimitReport, merge
+from partbox.db.delivery.limits import LimitReport, merge_limits
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.observe.health.database_probe import DatabaseProbe
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
@@ -43,18 +43,19 @@ def overview(*clusters: Cluster) -> Overview:
 
 def limited() -> Overview:
     """A subscription with everything that has metrics, a handler with a limit too."""
-    return overview(cluster(limits=merge("default", [LimitReport("confirm", 100.0, 5, None, 7, 2.5)], [])))
+    return overview(cluster(limits=merge_limits("default", [LimitReport("confirm", 100.0, 5, None, 7, 2.5)], [])))
 
 
 def process(**fields: Any) -> ProcessVitals:
-    usual = {"pid": 4711, "ready": True, "silent": 0.1, "vouched": True, "trusted": True, "instance": ADA}
-    return ProcessVitals(**{"handler": None, **usual, **fields})
+    usual = {"pid": 4711, "is_ready": True, "silent_seconds": 0.1, "is_vouched": True, "is_trusted": True}
+    return ProcessVitals(**{"handler_seconds": None, "instance": ADA, **usual, **fields})
 
 
 def vitals(*processes: ProcessVitals, **fields: Any) -> SupervisorVitals:
-    usual: dict[str, Any] = {"started": True, "running": True, "stopping": False, "failure": None, "lease": 6.0}
-    rest = {"loop_age": 0.1, "heartbeat_age": 0.5, "wanted": 1, "deaths": 0, "crash_loop": False}
-    return SupervisorVitals(processes=processes or (process(),), **{**usual, **rest, **fields})
+    usual: dict[str, Any] = {"has_started": True, "is_running": True, "is_stopping": False, "is_crash_looping": False}
+    rest = {"failure": None, "lease": 6.0, "loop_age": 0.1, "heartbeat_age": 0.5}
+    counts = {"wanted_processes": 1, "recent_deaths": 0}
+    return SupervisorVitals(processes=processes or (process(),), **{**usual, **rest, **counts, **fields})
 
 
 def watched(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from partbox.interceptors import wrap
+from partbox.interceptors import wrap_call
 
 BOTH = pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
 EVENT = "event"
@@ -74,7 +74,7 @@ def handler(act, awaited):
 
 
 def run(act, interceptors, *arguments, awaited=False, is_batch=False):
-    wrapped = wrap(handler(act, awaited), interceptors, is_async=awaited, is_batch=is_batch)
+    wrapped = wrap_call(handler(act, awaited), interceptors, is_async=awaited, is_batch=is_batch)
     return asyncio.run(wrapped(*arguments)) if awaited else wrapped(*arguments)
 
 

@@ -29,7 +29,7 @@ KEPT = "PARTBOX_TEST_KEPT"
 
 def binaries() -> Path:
     named = os.environ.get("PARTBOX_TEST_BINARIES")
-    return Path(named) if named else programs.binaries()
+    return Path(named) if named else programs.find_binaries()
 
 
 @contextmanager

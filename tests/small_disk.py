@@ -14,7 +14,7 @@ from partbox_lab.chaos.disk import SmallDisk, mounted
 @contextmanager
 def small_disk(megabytes: int) -> Iterator[SmallDisk]:
     """One of this size; skips the test where none can be mounted."""
-    user = server_user.server_user()
+    user = server_user.find_server_user()
     with new_folder() as folder, ExitStack() as stack:
         server_user.make_open_folder(folder)
         try:

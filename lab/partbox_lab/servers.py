@@ -9,6 +9,6 @@ def follow(standby: Server, primary: Server) -> str:
     with standby.guard_folder():
         server_user.make_private_folder(standby._pgdata, standby._programs.user)
         source = ["-h", str(primary._socket.parent), "-p", "5432", "-U", "postgres", "-c", "fast", "-X", "stream"]
-        standby._programs.run("pg_basebackup", standby._pgdata, *source, "-R", "--no-sync")
+        standby._programs.run_program("pg_basebackup", standby._pgdata, *source, "-R", "--no-sync")
         standby.start_guarded()
     return standby.dsn

@@ -13,9 +13,9 @@ from psycopg.conninfo import make_conninfo
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import Conn
 from partbox.db.type_conversion import DEFAULTS
-from partbox.demo.workspace import DATA, drop, refuse_existing, temporary_folder
+from partbox.demo.workspace import DATA, drop_schema, refuse_existing, temporary_folder
 from partbox.embedded.server import Server
-from partbox.text.dsn import parts
+from partbox.text.dsn import parse_dsn
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
 
 def _address(dsn: str) -> Path:
     """Return the socket folder of an embedded server."""
-    return Path(str(parts(dsn)["host"]))
+    return Path(str(parse_dsn(dsn)["host"]))
 
 
 @contextmanager
@@ -118,4 +118,4 @@ def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Conn], None]
     finally:
         if not made.keep:
             with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
-                drop(conn, schema)
+                drop_schema(conn, schema)

@@ -13,7 +13,7 @@ from partbox.db.schema.lock_retry import describe_blockers, list_blockers
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.settings import Settings
-from partbox.text.wording import counted, size
+from partbox.text.wording import format_count, format_size
 
 STATEMENT_TIMEOUT: Final = 30.0  # seconds that a statement may take
 READ_RECORDS, READ_BYTES = 5_000, 1 << 20
@@ -36,24 +36,26 @@ class ArchiveResult:
     waiting: str | None = None
 
     def __str__(self) -> str:
-        return f"{counted(self.records, 'record')} in {counted(self.files, 'file')} of {size(self.size)}"
+        return (
+            f"{format_count(self.records, 'record')} in {format_count(self.files, 'file')} of {format_size(self.size)}"
+        )
 
 
-def archive(
+def archive_records(
     conn: Conn,
     dsn: Callable[[], str],
     settings: Settings,
     needed: int,
     *,
     patient: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ArchiveResult], None] = lambda sofar: None,
 ) -> ArchiveResult:
     """Write all expired records to archive files, so that they may be deleted from the log.
 
     `conn` is connected to a whole outbox. One more connection is opened for the lock. With `patient`, nothing happens
-    for a few expired records. `stopped` is polled between reads, and `progress` is called after each file. Without the
-    setting `archive`, nothing happens. A failure is the `problem` of the result and is noted for `doctor`. Files
+    for a few expired records. `is_stopped` is polled between reads, and `progress` is called after each file. Without
+    the setting `archive`, nothing happens. A failure is the `problem` of the result and is noted for `doctor`. Files
     written before it stay archived. Raise `psycopg.Error`."""
     # All records up to the id `needed` are written as well.
     if settings.archive is None:
@@ -63,11 +65,11 @@ def archive(
         return ArchiveResult(problem=problem)
     if not _is_due(conn, settings, needed, PATIENT_FACTOR if patient else 1.0):
         return ArchiveResult()
-    upto = steps.settle(conn, schema)
-    work = _ArchiveRun(conn, settings, needed, upto, stopped, progress)
+    upto = steps.settle_ids(conn, schema)
+    work = _ArchiveRun(conn, settings, needed, upto, is_stopped, progress)
     with (
         connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox archive") as other,
-        steps.archive_lock(other, schema) as archive_lock,
+        steps.hold_archive_lock(other, schema) as archive_lock,
     ):
         try:
             if not archive_lock:
@@ -77,8 +79,8 @@ def archive(
             done = work.run(location_of(settings.archive))
         except PartboxError as error:
             steps.note_failed(conn, schema, str(error))
-            return replace(work.done, problem=str(error))
-    return done if stopped() else replace(done, waiting=_find_blocker(conn, settings, needed, upto))
+            return replace(work.result, problem=str(error))
+    return done if is_stopped() else replace(done, waiting=_find_blocker(conn, settings, needed, upto))
 
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
@@ -87,17 +89,17 @@ def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
     # The archive is started once its place has proved writable.
     if not is_kept(conn, settings):
         try:
-            location_of(place).probe()
+            location_of(place).check_writable()
         except PartboxError as error:
             return str(error)
-        steps.begin(conn, settings.schema_name)
+        steps.begin_archive(conn, settings.schema_name)
     return None
 
 
 def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
     """Describe the obstacle that keeps due records from being archived now, or return None."""
     # Due records with ids above `upto` cannot be archived yet. Up to `upto` no record can appear any more.
-    fence = steps.archive_state(conn, settings.schema_name).fence
+    fence = steps.read_archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
         return None
     found = list_blockers(conn, "archive_holders", settings.schema_name)
@@ -112,21 +114,21 @@ def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str
 def is_kept(conn: Conn, settings: Settings) -> bool:
     """Return True if records may be deleted from the log because they are archived or no archive is configured."""
     # With an archive in the settings, it must have been started.
-    return settings.archive is None or steps.archive_state(conn, settings.schema_name).archived is not None
+    return settings.archive is None or steps.read_archive_state(conn, settings.schema_name).archived is not None
 
 
-def waiting(conn: Conn, settings: Settings, needed: int) -> int:
+def count_waiting(conn: Conn, settings: Settings, needed: int) -> int:
     """Count the records that a call of `archive` would write now, without writing them."""
-    archive_state = steps.archive_state(conn, settings.schema_name)
+    archive_state = steps.read_archive_state(conn, settings.schema_name)
     after = -1 if archive_state.archived is None else archive_state.archived
     return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
 
 
 def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
-    archived = steps.archive_state(conn, settings.schema_name).archived or 0
+    archived = steps.read_archive_state(conn, settings.schema_name).archived or 0
     if archived < needed:
         return True
-    age = steps.oldest(conn, settings.schema_name, archived)
+    age = steps.find_oldest_age(conn, settings.schema_name, archived)
     return age is not None and age > factor * settings.retain_done
 
 
@@ -139,16 +141,16 @@ class _ArchiveRun:
     settings: Settings
     needed: int
     upto: int
-    stopped: Callable[[], bool]
+    is_stopped: Callable[[], bool]
     progress: Callable[[ArchiveResult], None]
-    done: ArchiveResult = field(default_factory=ArchiveResult)
+    result: ArchiveResult = field(default_factory=ArchiveResult)
     is_over: bool = False
 
     def run(self, place: Location) -> ArchiveResult:
-        after = steps.archive_state(self.conn, self.settings.schema_name).archived
+        after = steps.read_archive_state(self.conn, self.settings.schema_name).archived
         while after is not None and not self.is_over:
             after = self._write_file(place, after)
-        return self.done
+        return self.result
 
     def _write_file(self, place: Location, after: int) -> int:
         """Write one archive file with the records above the id `after`, and return its last id."""
@@ -161,24 +163,24 @@ class _ArchiveRun:
                     part.write(row)
                 after = rows[-1].id if rows else after
             # An unfinished file is thrown away.
-            if self.stopped() or not part.records:
+            if self.is_stopped() or not part.records:
                 self.is_over = True
                 return after
-            kept = part.keep()
-        steps.done(self.conn, self.settings.schema_name, after)
-        self.done = ArchiveResult(self.done.records + part.records, self.done.files + 1, self.done.size + kept)
-        self.progress(self.done)
+            kept = part.finish_file()
+        steps.note_done(self.conn, self.settings.schema_name, after)
+        self.result = ArchiveResult(self.result.records + part.records, self.result.files + 1, self.result.size + kept)
+        self.progress(self.result)
         return after
 
     def _read_due(self, after: int) -> list[ArchiveRow]:
         """Read the next records above the id `after` that are due for archiving."""
         # The run is over if a read ends with records that are too young, because ids and times rise together, nearly.
         # Young records before an old one are archived with it.
-        if self.stopped():
+        if self.is_stopped():
             self.is_over = True
             return []
         schema, retain = self.settings.schema_name, self.settings.retain_done
-        rows = steps.rows(self.conn, schema, after, self.upto, retain, READ_RECORDS, READ_BYTES)
+        rows = steps.read_next_rows(self.conn, schema, after, self.upto, retain, READ_RECORDS, READ_BYTES)
         due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self.needed]
         taken = due[-1] if due else 0
         self.is_over = taken < len(rows) or not rows

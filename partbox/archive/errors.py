@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from partbox import platform
 from partbox.errors import PartboxError, SettingsError
-from partbox.text.printing import printable_line
-from partbox.text.secrets import masked
-from partbox.text.wording import in_short
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import shorten_text
 
 MAX_ERROR_LENGTH: Final = 300
 # Name and content of the file that is written before an archive is kept.
@@ -32,7 +32,7 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 
 @contextmanager
-def location_errors(place: str) -> Iterator[None]:
+def explain_location_errors(place: str) -> Iterator[None]:
     """Turn every error in the block into a `PartboxError` that names the archive's location and a remedy."""
     # A `PartboxError` passes unchanged.
     try:
@@ -42,11 +42,13 @@ def location_errors(place: str) -> Iterator[None]:
     # Libraries of remote places raise exceptions of any type.
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = printable_line(in_short(masked(reason or type(error).__name__), MAX_ERROR_LENGTH), MAX_ERROR_LENGTH)
-        raise PartboxError(f"archive {place!r}: {text}: {_remedy(error)}") from error
+        text = shorten_line(
+            shorten_text(mask_secrets(reason or type(error).__name__), MAX_ERROR_LENGTH), MAX_ERROR_LENGTH
+        )
+        raise PartboxError(f"archive {place!r}: {text}: {_find_remedy(error)}") from error
 
 
-def _remedy(error: Exception) -> str:
+def _find_remedy(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return REMEDIES[errno.ENOENT]
     if isinstance(error, PermissionError):
@@ -55,7 +57,7 @@ def _remedy(error: Exception) -> str:
     return REMEDIES.get(number or 0, "see that it can be reached, and with which credentials")
 
 
-def library(module: str, extra: str = "archive") -> Any:
+def import_library(module: str, extra: str = "archive") -> Any:
     """Import an optional library that the archive needs. Raise `SettingsError` if it is not installed."""
     # The error has the remedy.
     try:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import orjson
 
-from partbox.archive.errors import ZSTD, library
+from partbox.archive.errors import ZSTD, import_library
 from partbox.archive.location import Location, location_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
@@ -25,7 +25,7 @@ DIGEST_LENGTH = 12
 _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.zst")
 
 
-class FileName(NamedTuple):
+class ArchiveFileName(NamedTuple):
     """The parsed name of an archive file: its first and last record id, and a digest of its lines."""
 
     first: int
@@ -36,10 +36,10 @@ class FileName(NamedTuple):
         return f"record-{self.first:0{ID_DIGITS}}-{self.last:0{ID_DIGITS}}-{self.digest}{SUFFIX}"
 
 
-def parse_file_name(name: str) -> FileName | None:
+def parse_file_name(name: str) -> ArchiveFileName | None:
     """Parse the name of an archive file into record ids and digest. None if it is no such name."""
     found = _NAME.fullmatch(name)
-    return FileName(int(found[1]), int(found[2]), found[3]) if found else None
+    return ArchiveFileName(int(found[1]), int(found[2]), found[3]) if found else None
 
 
 COMPRESSION_LEVEL: Final = 3  # of zstd
@@ -52,7 +52,7 @@ class ArchiveFileWriter:
     before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
-        zstd = library(ZSTD)
+        zstd = import_library(ZSTD)
         self.records = 0
         self.size = 0
         self._first = self.last = 0
@@ -75,14 +75,16 @@ class ArchiveFileWriter:
         self.records += 1
         self.size += len(line)
 
-    def keep(self) -> int:
+    def finish_file(self) -> int:
         """Finish the archive file and move it to its final location. Return its size in bytes."""
         # A file without records is not kept.
         if not self.records:
             return 0
         self._compress()
         self._file.write(self._frame.flush())
-        self._place.keep(self._file, str(FileName(self._first, self.last, self._digest.hexdigest()[:DIGEST_LENGTH])))
+        self._place.keep_file(
+            self._file, str(ArchiveFileName(self._first, self.last, self._digest.hexdigest()[:DIGEST_LENGTH]))
+        )
         return self._file.tell()
 
     def _compress(self) -> None:
@@ -110,7 +112,7 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
     """Yield the decompressed content of a zstd file. Raise `PartboxError` if it is damaged or truncated."""
     # The file may have several frames.
-    zstd = library(ZSTD)
+    zstd = import_library(ZSTD)
     try:
         yield from _read_chunks(zstd.ZstdFile(file))
     except EOFError:
@@ -144,7 +146,7 @@ class ArchiveSource:
         self.total = sum(each.last - each.first + 1 for each in known) if len(known) == len(names) else 0
         self._place = place
 
-    def entries(self) -> Iterator[ArchiveEntry]:
+    def read_entries(self) -> Iterator[ArchiveEntry]:
         """Yield each record of the archive's files. Raise `PartboxError` for a damaged file or line."""
         # A truncated file and a line that is no record raise it as well.
         for name in self.names:
@@ -165,7 +167,7 @@ def open_source(text: str) -> ArchiveSource:
         if "://" in text or not Path(text).is_dir():
             return ArchiveSource(location_of(folder), [name])
     place = location_of(text)
-    found = sorted((parts, name) for name in place.names() if (parts := parse_file_name(name)))
+    found = sorted((parts, name) for name in place.list_names() if (parts := parse_file_name(name)))
     if not found:
         raise PartboxError(
             f"archive {place.display_name!r} holds no file record-*{SUFFIX}: name another place, or a file"
@@ -207,16 +209,16 @@ def row_of(line: bytes) -> ArchiveRow:
         if fields.get(name) is None:
             raise ValueError(f"it has no {name}")
     return ArchiveRow(
-        id=_number(fields, "id", MAX_ID),
-        partition=_number(fields, "partition", PARTITIONS - 1),
-        event_id=_uuid(fields),
-        payload_bytes=_bytes(fields),
+        id=_read_number(fields, "id", MAX_ID),
+        partition=_read_number(fields, "partition", PARTITIONS - 1),
+        event_id=_read_uuid(fields),
+        payload_bytes=_read_bytes(fields),
         expired=True,
-        **{name: _text(fields, name) for name in TEXT_FIELDS},
+        **{name: _read_text(fields, name) for name in TEXT_FIELDS},
     )
 
 
-def _number(fields: dict[str, Any], name: str, most: int) -> int:
+def _read_number(fields: dict[str, Any], name: str, most: int) -> int:
     value = fields[name]
     # A bool is an int in Python.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
@@ -224,22 +226,22 @@ def _number(fields: dict[str, Any], name: str, most: int) -> int:
     return value
 
 
-def _text(fields: dict[str, Any], name: str) -> Any:
+def _read_text(fields: dict[str, Any], name: str) -> Any:
     value = fields.get(name)
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise ValueError(f"its {name} is no text that PostgreSQL holds")
     return value
 
 
-def _uuid(fields: dict[str, Any]) -> str:
+def _read_uuid(fields: dict[str, Any]) -> str:
     try:
-        return str(UUID(_text(fields, "event_id")))
+        return str(UUID(_read_text(fields, "event_id")))
     except ValueError:
         raise ValueError("its event_id is no UUID") from None
 
 
-def _bytes(fields: dict[str, Any]) -> bytes | None:
-    text = _text(fields, "payload_bytes")
+def _read_bytes(fields: dict[str, Any]) -> bytes | None:
+    text = _read_text(fields, "payload_bytes")
     try:
         return None if text is None else b64decode(text, validate=True)
     except ValueError:

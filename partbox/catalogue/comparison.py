@@ -49,7 +49,7 @@ class EventChange:
         return self.breaks_log or self.breaks_consumers
 
     @property
-    def line(self) -> str:
+    def text(self) -> str:
         """The change, the readers that it breaks, and the remedy, as one line of text."""
         broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
         broken_readers = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
@@ -88,19 +88,19 @@ def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> lis
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
     if new.version > old.version:
-        return [_version_change(old, new, set(upcasts))]
-    changes = [*_order_changes(old, new), *_field_changes(old, new)]
+        return [_find_version_change(old, new, set(upcasts))]
+    changes = [*_find_order_changes(old, new), *_find_field_changes(old, new)]
     return sorted(changes, key=lambda change: not change.is_break)
 
 
-def removed_event(old: EventForm, file: str) -> EventChange:
+def report_removed_event(old: EventForm, file: str) -> EventChange:
     """Return the change that reports an event type that no longer has a class."""
     # `file` contains its schema.
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
 
-def _version_change(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
+def _find_version_change(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
     missing_versions = [version for version in range(old.version, new.version) if version not in upcasts]
     what = f"has version {new.version} instead of {old.version}"
     if not missing_versions:
@@ -109,7 +109,7 @@ def _version_change(old: EventForm, new: EventForm, upcasts: set[int]) -> EventC
     return EventChange(old.name, f"{what}, and no upcast from version {missing_versions[0]}", True, False, remedy)
 
 
-def _order_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+def _find_order_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     for what, was, now in (
         ("aggregate type", old.aggregate_type, new.aggregate_type),
         ("key", old.key, new.key),
@@ -117,23 +117,23 @@ def _order_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     ):
         if was != now:
             text = f"has the {what} {now or 'none'} instead of {was or 'none'}"
-            yield EventChange(old.name, text, True, True, _with_version(f"leave the {what}", new))
+            yield EventChange(old.name, text, True, True, _add_version_remedy(f"leave the {what}", new))
 
 
-def _with_version(remedy: str, new: EventForm) -> str:
+def _add_version_remedy(remedy: str, new: EventForm) -> str:
     version = new.version
     return f"{remedy}, or make version={version + 1} with @outbox.upcast({new.cls}, from_version={version})"
 
 
-def _field_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+def _find_field_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     before, after, reader = (SchemaNode.of(each, each) for each in (old.schema, new.written, new.read))
-    from_log = FitCheck(from_log=True).misfits(before, reader)
-    by_consumers = FitCheck(from_log=False).misfits(after, before)
+    from_log = FitCheck(from_log=True).find_misfits(before, reader)
+    by_consumers = FitCheck(from_log=False).find_misfits(after, before)
     misfits: defaultdict[str, tuple[list[Misfit], list[Misfit]]] = defaultdict(lambda: ([], []))
     for side, found in enumerate((from_log, by_consumers)):
         for each in found:
             misfits[each.path][side].append(each)
-    changes = {path: _field_change(new, path, *found) for path, found in misfits.items()}
+    changes = {path: _build_field_change(new, path, *found) for path, found in misfits.items()}
     added = dict(_find_added(before, after))
     for path in _find_renamed(before, by_consumers, added, changes, new):
         changes.pop(path, None)
@@ -142,18 +142,18 @@ def _field_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     yield from (EventChange(f"{old.name}{path}", "is new") for path in added if path not in changes)
 
 
-def _field_change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
-    texts = dict.fromkeys([_misfit_text(each, from_log=True) for each in from_log])
-    texts |= dict.fromkeys([_misfit_text(each, from_log=False) for each in by_consumers])
+def _build_field_change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
+    texts = dict.fromkeys([_format_misfit(each, from_log=True) for each in from_log])
+    texts |= dict.fromkeys([_format_misfit(each, from_log=False) for each in by_consumers])
     kind = (by_consumers or from_log)[0].kind
     remedy = _REMEDIES[kind]
     if kind is MisfitKind.MISSING and not from_log:
         remedy = "always write it"
     place = f"{new.name}{path}"
-    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _with_version(remedy, new))
+    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _add_version_remedy(remedy, new))
 
 
-def _misfit_text(misfit: Misfit, *, from_log: bool) -> str:
+def _format_misfit(misfit: Misfit, *, from_log: bool) -> str:
     was, now = (misfit.has, misfit.wants) if from_log else (misfit.wants, misfit.has)
     match misfit.kind:
         case MisfitKind.TYPE:
@@ -170,19 +170,21 @@ def _misfit_text(misfit: Misfit, *, from_log: bool) -> str:
 
 
 def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
-    olds, news = (_object_alternative(each) for each in (old, new))
+    olds, news = (_find_object_schema(each) for each in (old, new))
     if olds is None or news is None or not depth:
         return
     for name, schema in news.properties.items():
         if name in olds.properties:
-            yield from _find_added(olds.part(olds.properties[name]), news.part(schema), f"{path}.{name}", depth - 1)
+            yield from _find_added(
+                olds.build_part(olds.properties[name]), news.build_part(schema), f"{path}.{name}", depth - 1
+            )
         else:
-            yield f"{path}.{name}", news.part(schema)
+            yield f"{path}.{name}", news.build_part(schema)
 
 
-def _object_alternative(node: SchemaNode) -> SchemaNode | None:
+def _find_object_schema(node: SchemaNode) -> SchemaNode | None:
     """Return the only alternative of a schema that is an object, or None if not exactly one is."""
-    found = [each for each in node.alternatives() if each.type == "object"]
+    found = [each for each in node.list_alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
 
@@ -198,28 +200,28 @@ def _find_renamed(
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:
             continue
-        was, parent = _field_at(old, misfit.path), misfit.path.rpartition(".")[0]
+        was, parent = _find_field(old, misfit.path), misfit.path.rpartition(".")[0]
         like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _are_alike(was, node)]
         # Prefer a required field. An optional field did not take the place of the field that is gone.
         like = [path for path in like if path in changes] or like
         if len(like) == 1:
             now = like[0].rpartition(".")[2]
-            remedy = _with_version(f"keep its name, as an alias of {now}", form)
+            remedy = _add_version_remedy(f"keep its name, as an alias of {now}", form)
             what = f"is called {now} now"
             changes[misfit.path] = replace(changes[misfit.path], what=what, breaks_log=True, remedy=remedy)
             yield like[0]
 
 
-def _field_at(node: SchemaNode, path: str) -> SchemaNode | None:
+def _find_field(node: SchemaNode, path: str) -> SchemaNode | None:
     for name in path.split(".")[1:]:
-        within: Any = _object_alternative(node)
+        within: Any = _find_object_schema(node)
         if within is None or name not in within.properties:
             return None
-        node = within.part(within.properties[name])
+        node = within.build_part(within.properties[name])
     return node
 
 
 def _are_alike(one: SchemaNode | None, other: SchemaNode) -> bool:
-    return one is not None and [each.keywords for each in one.alternatives()] == [
-        each.keywords for each in other.alternatives()
+    return one is not None and [each.keywords for each in one.list_alternatives()] == [
+        each.keywords for each in other.list_alternatives()
     ]

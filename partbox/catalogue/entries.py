@@ -6,7 +6,7 @@ from typing import Any
 
 from partbox.callables import name_of
 from partbox.events.declaration import EventType, KeyChoice
-from partbox.handlers import Row
+from partbox.handlers import RouteRow
 from partbox.handlers.handler import ANY
 
 
@@ -21,9 +21,9 @@ class CatalogueEntry:
     key: str
     tenant: str
     cls: str | None
-    handlers: tuple[Row, ...]
+    handlers: tuple[RouteRow, ...]
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Return the catalogue entry as a dict, in the form that the command's `--json` prints."""
         handlers = [
             {"subscription": row.subscription, "handler": row.handler, "place": row.place} for row in self.handlers
@@ -39,38 +39,38 @@ class CatalogueEntry:
         }
 
 
-def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEntry]:
+def list_entries(types: Iterable[EventType], rows: Iterable[RouteRow]) -> list[CatalogueEntry]:
     """Return all event types of the catalogue with their handlers, sorted by name."""
     # All `types`, which classes declare, come first, then the events that only handlers name.
     rows, declared = list(rows), sorted(types, key=lambda each: each.name)
     known = {each.name for each in declared}
     named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
     others = sorted((pair for pair in named if pair[0] not in known), key=lambda pair: (pair[0], pair[1] or ""))
-    return [_declared_entry(each, rows) for each in declared] + [
-        _undeclared_entry(name, kind, rows) for name, kind in others
+    return [_build_declared_entry(each, rows) for each in declared] + [
+        _build_undeclared_entry(name, kind, rows) for name, kind in others
     ]
 
 
-def _declared_entry(event: EventType, rows: list[Row]) -> CatalogueEntry:
+def _build_declared_entry(event: EventType, rows: list[RouteRow]) -> CatalogueEntry:
     return CatalogueEntry(
         event.name,
         event.version,
         event.aggregate_type,
-        choice_text(event.key),
-        choice_text(event.tenant),
+        format_choice(event.key),
+        format_choice(event.tenant),
         name_of(event.cls),
         _find_handlers(rows, event.name, event.aggregate_type),
     )
 
 
-def _undeclared_entry(name: str, aggregate_type: str | None, rows: list[Row]) -> CatalogueEntry:
+def _build_undeclared_entry(name: str, aggregate_type: str | None, rows: list[RouteRow]) -> CatalogueEntry:
     return CatalogueEntry(name, None, aggregate_type, "", "", None, _find_handlers(rows, name, aggregate_type))
 
 
-def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
+def _find_handlers(rows: list[RouteRow], name: str, aggregate_type: str | None) -> tuple[RouteRow, ...]:
     """Return each subscription's most specific handler for an event name and aggregate type."""
     # The order of precedence is the same as in `Routes`.
-    found: dict[str, Row] = {}
+    found: dict[str, RouteRow] = {}
     for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
         for row in rows:
             if (row.event_type, row.aggregate_type) == wanted:
@@ -78,7 +78,7 @@ def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tu
     return tuple(found[each] for each in sorted(found))
 
 
-def choice_text(given: KeyChoice | None) -> str:
+def format_choice(given: KeyChoice | None) -> str:
     """Return the names of the attributes or function that give an event's key or tenant, or "" if none."""
     # The event class takes its key or tenant from them.
     if given is None or isinstance(given, str):

@@ -4,7 +4,7 @@ and of stored events: a field with a default is always written, but may be missi
 from typing import Any
 
 from partbox.catalogue.comparison import EventForm
-from partbox.catalogue.entries import choice_text
+from partbox.catalogue.entries import format_choice
 from partbox.classes.kinds import ClassKind, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import EventType
@@ -12,26 +12,26 @@ from partbox.events.declaration import EventType
 JsonSchema = dict[str, Any]
 
 
-def event_form(event: EventType) -> EventForm:
+def build_event_form(event: EventType) -> EventForm:
     """Describe an event class so that it can be compared with its past."""
     # RegistrationError is raised if a field has no JSON Schema.
-    read = event.json_schema()
-    schema, written = _schemas(event, read)
-    key, tenant = choice_text(event.key), choice_text(event.tenant)
+    read = event.build_json_schema()
+    schema, written = _build_schemas(event, read)
+    key, tenant = format_choice(event.key), format_choice(event.tenant)
     return EventForm(
         event.name, event.cls.__name__, event.version, event.aggregate_type, key, tenant, schema, written, read
     )
 
 
-def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
+def _build_schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
     """Return two JSON Schemas of an event type: of stored events, and of events written now."""
     # The stored events are in the log. The class writes the others now.
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
-        return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)
+        return _build_pydantic_schema(event, always=False), _build_pydantic_schema(event, always=True)
     return read, read if _omits_defaults(event.cls) else require_all(read)
 
 
-def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
+def _build_pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
     """Return the JSON Schema of a pydantic instance as written."""
     # The class is a pydantic model or dataclass. With `always`, fields with a default are required, too.
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter

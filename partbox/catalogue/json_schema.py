@@ -28,7 +28,7 @@ UNMERGED_KEYWORD: Final = "allOf"
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
     """A part of a JSON Schema, in a form for comparison. `keywords` are the keywords of this part, with `allOf` merged
-    and with references resolved in the `whole` schema. `alternatives` splits unions."""
+    and with references resolved in the `whole` schema. `list_alternatives` splits unions."""
 
     keywords: Schema
     whole: Schema
@@ -47,19 +47,19 @@ class SchemaNode:
             keywords = _merge_keywords(keywords, cls.of(part, whole).keywords)
         return cls(keywords, whole)
 
-    def part(self, schema: Any) -> "SchemaNode":
+    def build_part(self, schema: Any) -> "SchemaNode":
         """Build the node for another part of the same JSON Schema."""
         return SchemaNode.of(schema, self.whole)
 
-    def alternatives(self) -> list["SchemaNode"]:
+    def list_alternatives(self) -> list["SchemaNode"]:
         """Split a union into its alternatives, each with at most one type."""
         # A part without unions has one alternative.
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
                 rest = {name: value for name, value in self.keywords.items() if name != union}
                 kept = rest.get(UNMERGED_KEYWORD, ())
-                options = [self.part({**rest, "allOf": [*kept, option]}) for option in self.keywords[union]]
-                return [each for option in options for each in option.alternatives()]
+                options = [self.build_part({**rest, "allOf": [*kept, option]}) for option in self.keywords[union]]
+                return [each for option in options for each in option.list_alternatives()]
         return [SchemaNode(each, self.whole) for each in _split_types(self.keywords)]
 
     @property
@@ -77,13 +77,13 @@ class SchemaNode:
         return set(self.keywords.get("required", ()))
 
     @property
-    def words(self) -> str:
+    def values_text(self) -> str:
         """The values that this part of the schema allows, described for people, such as "text (date-time)"."""
-        words = list(dict.fromkeys(each.own_words for each in self.alternatives()))
+        words = list(dict.fromkeys(each.own_values_text for each in self.list_alternatives()))
         return " or ".join(words)
 
     @property
-    def own_words(self) -> str:
+    def own_values_text(self) -> str:
         kind = TYPE_WORDS.get(self.type or "", "anything")
         form = next((self.keywords[name] for name in FORM_KEYWORDS if name in self.keywords), None)
         return f"{kind} ({form})" if form else kind
@@ -115,7 +115,7 @@ def resolve_reference(reference: str, whole: Schema) -> Any:
     return place
 
 
-def description(schema: Schema) -> str:
+def read_description(schema: Schema) -> str:
     """Return the description of a JSON Schema, even if its root is only a reference to a part."""
     # pydantic 2.7 puts the reference into `allOf`.
     parts = [schema, *schema.get("allOf", ())]

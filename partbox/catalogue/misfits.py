@@ -56,7 +56,7 @@ class FitCheck:
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)
 
-    def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
+    def find_misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
         """Return the places where values of the writer's schema do not fit the reader's schema."""
         # Each place appears once per kind of misfit.
         asked = repr(writer.keywords), repr(reader.keywords)
@@ -66,29 +66,31 @@ class FitCheck:
         self._open_questions.add(asked)
         try:
             found = [
-                each for option in writer.alternatives() for each in self._best_match(option, writer, reader, path)
+                each
+                for option in writer.list_alternatives()
+                for each in self._find_best_match(option, writer, reader, path)
             ]
         finally:
             self._open_questions.discard(asked)
         return list(dict.fromkeys(found))
 
-    def _best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
+    def _find_best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
         """Return the misfits between a writer's alternative and the reader's best match for it."""
         # The alternative is part of the writer's union.
-        near = [each for each in reader.alternatives() if _type_fits(each.type, option.type)]
+        near = [each for each in reader.list_alternatives() if _type_fits(each.type, option.type)]
         tried = [list(self._compare_type(option, each, path)) for each in near]
-        return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.words, reader.words)])
+        return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.values_text, reader.values_text)])
 
     def _compare_type(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
-        yield from _value_misfits(writer, reader, path)
-        yield from _rule_misfits(writer, reader, path)
+        yield from _find_value_misfits(writer, reader, path)
+        yield from _find_rule_misfits(writer, reader, path)
         if writer.type == "object":
             yield from self._compare_fields(writer, reader, path)
         elif writer.type == "array":
             yield from self._compare_items(writer, reader, path)
 
     def _compare_fields(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
-        extra, accepted = _extra_fields(writer), reader.keywords.get("additionalProperties", True)
+        extra, accepted = _find_extra_schema(writer), reader.keywords.get("additionalProperties", True)
         for name, schema in writer.properties.items():
             if name in reader.properties:
                 yield from self._compare_part(writer, schema, reader, reader.properties[name], f"{path}.{name}")
@@ -97,12 +99,12 @@ class FitCheck:
             else:
                 yield from self._compare_part(writer, schema, reader, accepted, f"{path}.{name}")
         for name, schema in reader.properties.items():
-            yield from self._missing_fields(name, writer, reader, f"{path}.{name}")
+            yield from self._find_missing_fields(name, writer, reader, f"{path}.{name}")
             if name not in writer.properties and extra is not None and self.from_log:
                 yield from self._compare_part(writer, extra, reader, schema, f"{path}.{name}")
         yield from self._open_fields(writer, extra, reader, accepted, path)
 
-    def _missing_fields(self, name: str, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+    def _find_missing_fields(self, name: str, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         if name not in writer.properties and not self.from_log:
             yield Misfit(path, MisfitKind.GONE, "nothing", "a field")
         elif name in reader.required and name not in writer.required:
@@ -122,22 +124,22 @@ class FitCheck:
         placed = max(len(each.keywords.get("prefixItems", ())) for each in (writer, reader))
         for index in range(int(min(placed, most))):
             yield from self._compare_part(
-                writer, _item_schema(writer, index), reader, _item_schema(reader, index), f"{path}[{index}]"
+                writer, _find_item_schema(writer, index), reader, _find_item_schema(reader, index), f"{path}[{index}]"
             )
         if most > placed:
             yield from self._compare_part(
-                writer, _item_schema(writer, None), reader, _item_schema(reader, None), f"{path}[]"
+                writer, _find_item_schema(writer, None), reader, _find_item_schema(reader, None), f"{path}[]"
             )
 
     def _compare_part(self, writer: SchemaNode, written: Any, reader: SchemaNode, read: Any, path: str) -> list[Misfit]:
-        return self.misfits(writer.part(written), reader.part(read), path)
+        return self.find_misfits(writer.build_part(written), reader.build_part(read), path)
 
 
 def _type_fits(reader: str | None, writer: str | None) -> bool:
     return reader in (None, writer) or (writer, reader) == ("integer", "number")
 
 
-def _value_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+def _find_value_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
     read = reader.keywords.get("enum")
     if read is not None:
         written = writer.keywords.get("enum")
@@ -150,21 +152,23 @@ def _join_values(values: list[Any]) -> str:
     return ", ".join(map(repr, values))
 
 
-def _rule_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+def _find_rule_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
     kept, asked = _bounds_of(writer, writer.keywords.get("enum")), _bounds_of(reader)
     for name in _TIGHTNESS:
         if kept[name] < asked[name]:
-            yield Misfit(path, MisfitKind.RULE, *(_bound_text(name, each[name]) for each in (kept, asked)))
+            yield Misfit(path, MisfitKind.RULE, *(_format_bound(name, each[name]) for each in (kept, asked)))
     for name, value in reader.keywords.items():
         if name in _BOUNDS | _STRUCTURE or _RULE_CHECKS.get(name, _is_same)(writer, name, value):
             continue
         if name in FORM_KEYWORDS:
-            yield Misfit(path, MisfitKind.TYPE, writer.words, reader.words)
+            yield Misfit(path, MisfitKind.TYPE, writer.values_text, reader.values_text)
         else:
-            yield Misfit(path, MisfitKind.RULE, _rule_text(name, writer.keywords.get(name)), _rule_text(name, value))
+            yield Misfit(
+                path, MisfitKind.RULE, _format_rule(name, writer.keywords.get(name)), _format_rule(name, value)
+            )
 
 
-def _rule_text(name: str, value: Any) -> str:
+def _format_rule(name: str, value: Any) -> str:
     return f"no {name}" if value is None else f"{name} {value}"
 
 
@@ -202,12 +206,12 @@ def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, B
     # An exclusive bound is tighter. The values of a writer's enum count as bounds, too.
     words = node.keywords
     found = {
-        "minimum": max(_bound(words, "minimum", 0), _bound(words, "exclusiveMinimum", 1)),
-        "maximum": max(_bound(words, "maximum", 0, -1), _bound(words, "exclusiveMaximum", 1, -1)),
+        "minimum": max(_read_bound(words, "minimum", 0), _read_bound(words, "exclusiveMinimum", 1)),
+        "maximum": max(_read_bound(words, "maximum", 0, -1), _read_bound(words, "exclusiveMaximum", 1, -1)),
     }
     for lower, upper in _LOWER.items():
-        found[lower] = max(_bound(words, lower, 0), (0.0, 0))
-        found[upper] = _bound(words, upper, 0, -1)
+        found[lower] = max(_read_bound(words, lower, 0), (0.0, 0))
+        found[upper] = _read_bound(words, upper, 0, -1)
     if values:
         low, high = ("minLength", "maxLength") if node.type == "string" else ("minimum", "maximum")
         sizes = [len(each) if node.type == "string" else each for each in values]
@@ -219,23 +223,23 @@ def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, B
     return found
 
 
-def _bound(words: Any, name: str, without: int, sign: int = 1) -> Bound:
+def _read_bound(words: Any, name: str, without: int, sign: int = 1) -> Bound:
     return (sign * words[name], without) if name in words else (-inf, 0)
 
 
-def _bound_text(name: str, bound: Bound) -> str:
+def _format_bound(name: str, bound: Bound) -> str:
     value = -bound[0] if name.startswith("max") else bound[0]
     is_none = value in (inf, -inf) or (name in _LOWER and not value)
-    return _rule_text(name, None if is_none else f"{value:g}{' (not included)' * bound[1]}")
+    return _format_rule(name, None if is_none else f"{value:g}{' (not included)' * bound[1]}")
 
 
-def _extra_fields(writer: SchemaNode) -> Any:
+def _find_extra_schema(writer: SchemaNode) -> Any:
     """Return the schema of unnamed fields that the writer may add to an object, or None if it adds none."""
     # A class adds none unless its schema says so. A schema without any named field is a mapping.
     given = writer.keywords.get("additionalProperties", None if writer.properties else True)
     return None if given is False else given
 
 
-def _item_schema(node: SchemaNode, index: int | None) -> Any:
+def _find_item_schema(node: SchemaNode, index: int | None) -> Any:
     placed = node.keywords.get("prefixItems", ())
     return placed[index] if index is not None and index < len(placed) else node.keywords.get("items", True)

@@ -7,15 +7,15 @@ from urllib.parse import quote
 
 import orjson
 
-from partbox.catalogue.comparison import EventChange, EventForm, compare_forms, removed_event
+from partbox.catalogue.comparison import EventChange, EventForm, compare_forms, report_removed_event
 from partbox.errors import PartboxError
-from partbox.events.declaration import dataschema
+from partbox.events.declaration import dataschema_of
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 EXTENSION_KEY: Final = "x-partbox"
 
 
-def document(form: EventForm) -> dict[str, Any]:
+def build_document(form: EventForm) -> dict[str, Any]:
     """Return the content of an event type's JSON Schema file, including its name, version, key and tenant."""
     extension = {
         "name": form.name,
@@ -24,13 +24,13 @@ def document(form: EventForm) -> dict[str, Any]:
         "key": form.key,
         "tenant": form.tenant,
     }
-    return {"$schema": DRAFT, "$id": dataschema(form.name, form.version), **form.schema, EXTENSION_KEY: extension}
+    return {"$schema": DRAFT, "$id": dataschema_of(form.name, form.version), **form.schema, EXTENSION_KEY: extension}
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
     """Write a JSON Schema file for each event type. Return the numbers of files written and up to date."""
     # PartboxError is raised if a file cannot be written. Other files in the folder are left alone.
-    texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
+    texts = {folder / build_file_name(form): encode_json(build_document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
     for path, text in changed.items():
         write_file(path, text)
@@ -55,11 +55,11 @@ def write_file(path: Path, text: bytes) -> None:
         raise PartboxError(f"cannot write {path}: {error.strerror}: {remedy}") from None
 
 
-def file_name(form: EventForm) -> str:
+def build_file_name(form: EventForm) -> str:
     return f"{quote(form.name, safe=' ')}.v{form.version}.json"
 
 
-def json_bytes(content: dict[str, Any]) -> bytes:
+def encode_json(content: dict[str, Any]) -> bytes:
     """Encode a dict as the content of a JSON file: indented, with a newline at the end."""
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -100,17 +100,19 @@ def find_changes(
     # The changes are the changes since the files were written. `upcasts` are the versions that have an upcast (a
     # conversion of old payloads), by event.
     now = {form.name: form for form in forms}
-    changes = [each for path, old in kept.items() for each in _event_changes(path, old, now.get(old.name), upcasts)]
+    changes = [
+        each for path, old in kept.items() for each in _find_event_changes(path, old, now.get(old.name), upcasts)
+    ]
     known = {old.name for old in kept.values()}
     changes += [EventChange(name, "is new") for name in now if name not in known]
     return sorted(changes, key=lambda change: not change.is_break)
 
 
-def _event_changes(
+def _find_event_changes(
     path: Path, old: EventForm, new: EventForm | None, upcasts: dict[str, set[int]]
 ) -> list[EventChange]:
     if new is None:
-        return [removed_event(old, str(path))]
+        return [report_removed_event(old, str(path))]
     try:
         return compare_forms(old, new, upcasts.get(old.name, ()))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):

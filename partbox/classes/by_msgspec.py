@@ -5,7 +5,7 @@ from typing import Any, Final
 from partbox.classes.reader import NotJsonError, UnfitError, UnreadableError
 from partbox.errors import SettingsError
 from partbox.platform import library
-from partbox.text.printing import visible
+from partbox.text.printing import make_visible
 
 # Beginnings of msgspec's messages that quote nothing of the payload. A validator of attrs may quote anything.
 _WITHOUT_VALUE: Final = ("Expected ", "Object missing ", "Object contains unknown field", "Input data was truncated")
@@ -22,14 +22,14 @@ class MsgspecReader:
             raise UnreadableError(str(missing)) from None
         self._cls = cls
         # The schema fails for a field that msgspec cannot read. The decoder would fail only on the first payload.
-        self.schema()
+        self.build_schema()
         self._decode = self._msgspec.json.Decoder(cls).decode
 
     def from_json(self, text: bytes) -> Any:
         try:
             return self._decode(text)
         except self._msgspec.ValidationError as error:
-            problem, is_json = _problem(error), True
+            problem, is_json = _describe_problem(error), True
         except (self._msgspec.DecodeError, RecursionError) as error:
             problem, is_json = type(error).__name__, False
         raise UnfitError(problem) if is_json else NotJsonError(problem)
@@ -38,20 +38,20 @@ class MsgspecReader:
         try:
             return self._msgspec.convert(value, self._cls, str_keys=True)
         except self._msgspec.ValidationError as error:
-            problem = _problem(error)
+            problem = _describe_problem(error)
         except RecursionError:
             problem = "payload: it is nested too deep"
         raise UnfitError(problem)
 
-    def schema(self) -> dict[str, Any]:
+    def build_schema(self) -> dict[str, Any]:
         try:
             return self._msgspec.json.schema(self._cls)  # type: ignore[no-any-return]
         except (TypeError, NameError) as error:
             raise UnreadableError(str(error).strip().rpartition("\n")[2]) from error
 
 
-def _problem(error: Exception) -> str:
+def _describe_problem(error: Exception) -> str:
     """Return an error text for the first part of the payload that does not fit, without its value."""
     said, _, place = str(error).partition(" - at ")
-    said = visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
+    said = make_visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
     return f"{place.strip('`').removeprefix('$.') or 'payload'}: {said}"

@@ -6,7 +6,7 @@ from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic import ValidationError as PydanticValidationError
 
 from partbox.classes.reader import NotJsonError, UnfitError, UnreadableError
-from partbox.text.printing import visible
+from partbox.text.printing import make_visible
 
 
 class PydanticReader:
@@ -24,25 +24,25 @@ class PydanticReader:
             return self._adapter.validate_json(text)
         except PydanticValidationError as error:
             is_json = error.errors(include_url=False)[0]["type"] != "json_invalid"
-            problem = _problem(error)
+            problem = _describe_problem(error)
         raise UnfitError(problem) if is_json else NotJsonError(problem)
 
     def from_python(self, value: Any) -> Any:
         try:
             return self._adapter.validate_python(value)
         except PydanticValidationError as error:
-            problem = _problem(error)
+            problem = _describe_problem(error)
         raise UnfitError(problem)
 
-    def schema(self) -> dict[str, Any]:
+    def build_schema(self) -> dict[str, Any]:
         try:
             return self._adapter.json_schema()
         except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
             raise UnreadableError(str(error).partition("\n")[0]) from error
 
 
-def _problem(error: PydanticValidationError) -> str:
+def _describe_problem(error: PydanticValidationError) -> str:
     """Return an error text for the first part of the payload that does not fit, without its value."""
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
-    place = visible(".".join(map(str, first["loc"]))) or "payload"
-    return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")
+    place = make_visible(".".join(map(str, first["loc"]))) or "payload"
+    return f"{place}: {make_visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

@@ -95,11 +95,11 @@ def to_plain(value: Any) -> Any:
         return value.model_dump(mode="json", by_alias=True)
     if kind is ClassKind.DATACLASS:
         return {name: getattr(value, name) for name in fields_of(cls)}
-    return _msgspec().to_builtins(value, str_keys=True)
+    return _import_msgspec().to_builtins(value, str_keys=True)
 
 
 @cache
-def _msgspec() -> Any:
+def _import_msgspec() -> Any:
     try:
         return library("msgspec", "attrs", "attrs classes are written and read by msgspec")
     except PartboxError as missing:

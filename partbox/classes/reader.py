@@ -25,5 +25,5 @@ class Reader(Protocol):
     def from_python(self, value: Any) -> Any:
         """Convert a decoded payload, or an instance, into an instance of the class."""
 
-    def schema(self) -> dict[str, Any]:
+    def build_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the payloads. Raise UnreadableError if a part has none."""

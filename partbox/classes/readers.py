@@ -23,4 +23,4 @@ def reader_of(cls: Any) -> Reader:
 
 def schema_of(cls: Any) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a class's payloads. Raise UnreadableError if there is none."""
-    return reader_of(cls).schema()
+    return reader_of(cls).build_schema()

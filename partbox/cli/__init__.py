@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         standard_streams.repair_streams()
     standard_streams.reopen_streams()
-    with _loading():
+    with _speed_up_imports():
         run = _load_command(typed, hides_secrets=arguments is None)
     with standard_streams.flush_output():
         run()
@@ -27,7 +27,7 @@ def command() -> Any:
     """Return the complete partbox command line as a click command."""
     from partbox.cli import program
 
-    return program.command()
+    return program.build_command()
 
 
 def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], NoReturn]:
@@ -45,7 +45,7 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
 
 
 @contextmanager
-def _loading() -> Iterator[None]:
+def _speed_up_imports() -> Iterator[None]:
     # Imports are faster without garbage collection, and Ctrl-C kills the process silently meanwhile.
     # During an import, a KeyboardInterrupt would print a traceback or be dropped. Imported objects stay, so collecting
     # them would take a tenth of the time in vain.

@@ -12,8 +12,8 @@ import psycopg
 import typer
 
 from partbox.cli.shell import usage
-from partbox.cli.shell.arguments import check
-from partbox.cli.shell.output import error_line, printable
+from partbox.cli.shell.arguments import check_encoding
+from partbox.cli.shell.output import escape_unprintable, format_error_line
 from partbox.cli.shell.usage import UsageError, is_help
 from partbox.errors import PartboxError
 
@@ -34,14 +34,15 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command or a group of commands. `line` is its help, listed under the heading `panel`. With `settings`, each
-    setting is an option of the command. With an `extra`, the command comes from another distribution."""
+    """A command or a group of commands. `help_line` is its help, listed under the heading `panel`. With
+    `takes_settings`, each setting is an option of the command. With an `extra`, the command comes from another
+    distribution."""
 
     panel: str
     name: str
-    line: str
-    settings: bool = True
-    group: bool = False
+    help_line: str
+    takes_settings: bool = True
+    is_group: bool = False
     extra: str | None = None
 
     @property
@@ -50,7 +51,7 @@ class CommandEntry(NamedTuple):
         return import_module(f"partbox.cli.commands.{name}")
 
     @property
-    def run(self) -> Any:
+    def function(self) -> Any:
         """The Python function that runs the command, or None if the command's extra is not installed."""
         # A group of commands has no such function.
         if self.extra is None:
@@ -63,7 +64,9 @@ class CommandEntry(NamedTuple):
 
 
 ENTRIES = (
-    CommandEntry(START, "demo", "Watch it work: orders are delivered while processes are killed.", settings=False),
+    CommandEntry(
+        START, "demo", "Watch it work: orders are delivered while processes are killed.", takes_settings=False
+    ),
     CommandEntry(START, "init", "Create the schema in a database: the first thing to do."),
     CommandEntry(RUN, "worker", "Deliver events to the handlers of MODULE:OUTBOX until stopped."),
     CommandEntry(RUN, "relay", "Send every event to a broker, in order per aggregate, until stopped."),
@@ -79,26 +82,34 @@ ENTRIES = (
     CommandEntry(OPERATE, "import", "Take over the table of another outbox, while it is written to."),
     CommandEntry(OPERATE, "purge", "Delete what has expired; workers do it by themselves."),
     CommandEntry(OPERATE, "rebase", "Let a schema that came from a dump go on here."),
-    CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", settings=False),
+    CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", takes_settings=False),
     CommandEntry(DEVELOP, "metrics", "The metrics that a worker shows to Prometheus."),
     CommandEntry(
-        DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", settings=False, extra="lab"
+        DEVELOP,
+        "bench",
+        "Measure the budgets on your database, beside raw PostgreSQL.",
+        takes_settings=False,
+        extra="lab",
     ),
-    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False, extra="lab"),
+    CommandEntry(
+        DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", takes_settings=False, extra="lab"
+    ),
     CommandEntry(MEND, "cancel", "A delayed event that is not to run after all."),
-    CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
-    CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
-    CommandEntry(OPERATE, "limit", "How often handlers may be called: list, set, reset.", group=True),
-    CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
-    CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", group=True),
+    CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", is_group=True),
+    CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", is_group=True),
+    CommandEntry(OPERATE, "limit", "How often handlers may be called: list, set, reset.", is_group=True),
+    CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", is_group=True),
+    CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", is_group=True),
     CommandEntry(
         DEVELOP,
         "events",
         "The catalogue of events, and a check that no change breaks a reader.",
-        settings=False,
-        group=True,
+        takes_settings=False,
+        is_group=True,
     ),
-    CommandEntry(LOOK, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False, group=True),
+    CommandEntry(
+        LOOK, "grafana", "Dashboards and alert rules: write them to a folder.", takes_settings=False, is_group=True
+    ),
 )
 
 
@@ -111,11 +122,11 @@ def _print_version(wanted: bool) -> None:
 
 def _print_page(wanted: bool) -> None:
     if wanted:
-        typer.echo(page(command()), nl=False)
+        typer.echo(render_page(build_command()), nl=False)
         raise typer.Exit
 
 
-def page(root: Any) -> str:
+def render_page(root: Any) -> str:
     """Return the documentation of all commands in Markdown, for `partbox --markdown`."""
     from typer.cli import get_docs_for_click
 
@@ -157,18 +168,18 @@ def warn_of_strays(context: typer.Context, version: Version = False, markdown: M
 def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
     from partbox.cli.shell.flags import with_settings
 
-    if entry.group:
+    if entry.is_group:
         group = entry.module.app
         for each in group.registered_commands:
             each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
-            if entry.settings and each.epilog is None:
+            if entry.takes_settings and each.epilog is None:
                 each.callback, each.epilog = with_settings(each.callback), SETTINGS
-        app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.line)
+        app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.help_line)
         return
-    made = partial(app.command, entry.name, rich_help_panel=entry.panel, short_help=entry.line)
-    if (run := entry.run) is None:
+    made = partial(app.command, entry.name, rich_help_panel=entry.panel, short_help=entry.help_line)
+    if (run := entry.function) is None:
         made(context_settings=ANY_ARGUMENTS, add_help_option=False)(_refuse_without_extra(entry))
-    elif entry.settings:
+    elif entry.takes_settings:
         made(epilog=SETTINGS)(with_settings(run))
     else:
         made()(run)
@@ -184,7 +195,7 @@ def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
     return refuse
 
 
-def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
+def build_application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
     app = typer.Typer(
         help="The transactional outbox for PostgreSQL.\n\nFirst steps: partbox init, then partbox worker shop:outbox.",
         no_args_is_help=True,
@@ -199,9 +210,9 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 
 @cache
-def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
+def build_command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
     # A later call returns the command line of the first.
-    return typer.main.get_command(application(entries))
+    return typer.main.get_command(build_application(entries))
 
 
 def load_command(typed: Sequence[str]) -> Any:
@@ -209,23 +220,27 @@ def load_command(typed: Sequence[str]) -> Any:
     # If the command is known, no other command is imported.
     word = next((word for word in typed if not word.startswith("-")), None)
     known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
-    return partial(_run, command(known) if known else command(), typed)
+    return partial(_run_command, build_command(known) if known else build_command(), typed)
 
 
-def _run(root: Any, typed: Sequence[str]) -> NoReturn:
+def _run_command(root: Any, typed: Sequence[str]) -> NoReturn:
     try:
-        check(typed)
+        check_encoding(typed)
         code = root(typed, prog_name="partbox", standalone_mode=False)
     except UsageError as error:
-        said = error.format_message() if is_help(error) else f"partbox: {usage.error_line(error, typed, command())}"
-        _end(said, error.exit_code)
+        said = (
+            error.format_message()
+            if is_help(error)
+            else f"partbox: {usage.format_usage_error(error, typed, build_command())}"
+        )
+        _exit_with_text(said, error.exit_code)
     except typer.Abort:
-        _end("partbox: aborted", 1)
+        _exit_with_text("partbox: aborted", 1)
     except (PartboxError, psycopg.Error) as error:
-        _end(f"partbox: {printable(error_line(error))}", 1)
+        _exit_with_text(f"partbox: {escape_unprintable(format_error_line(error))}", 1)
     sys.exit(code or 0)
 
 
-def _end(text: str, code: int) -> NoReturn:
+def _exit_with_text(text: str, code: int) -> NoReturn:
     typer.echo(text, err=True)
     sys.exit(code)

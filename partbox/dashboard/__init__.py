@@ -7,37 +7,46 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from partbox.dashboard.access import Access, ApplicationAccess, Guard, May, access
+from partbox.dashboard.access import Access, ApplicationAccess, Guard, May, build_access
 from partbox.dashboard.feed import Diagnosis, Feed
-from partbox.dashboard.frame import ProcessLabels, from_roster, own_labels
+from partbox.dashboard.frame import ProcessLabels, from_roster, make_process_labels
 from partbox.dashboard.history import DayOfLags
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.record_views import RecordViews
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
 from partbox.observe.health.health import Siblings
 from partbox.settings import Settings
 
-__all__ = ["Access", "May", "MountedPage", "access", "from_roster", "pages", "routes", "standalone"]
+__all__ = [
+    "Access",
+    "May",
+    "MountedPage",
+    "build_access",
+    "build_pages",
+    "build_routes",
+    "from_roster",
+    "serve_standalone",
+]
 
 
-def routes(
+def build_routes(
     overview_cache: CachedOverview,
     dsn: Callable[[], str],
     settings: Settings,
     guard: Guard,
-    labels: Callable[[], ProcessLabels] = own_labels,
+    labels: Callable[[], ProcessLabels] = make_process_labels,
     siblings: Siblings = tuple,
     lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
     """Return the routes of the dashboard for a Starlette application, which must come after its other routes."""
     # `overview_cache` may be shared, and is read only while somebody watches. Lists, actions and doctor connect to
     # `dsn()`. `siblings` are the databases of the node, if it has several.
-    diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
+    diagnosis = Diagnosis(lambda: examine_outbox(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
     name, _, colour = (settings.environment or "").partition(":")
     identity = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
     feed = Feed(
@@ -49,10 +58,10 @@ def routes(
         identity=identity,
         lags=lags,
     )
-    return PageRoutes(feed, OperatorActions(dsn, settings), RecordViews(dsn, settings), guard).routes()
+    return PageRoutes(feed, OperatorActions(dsn, settings), RecordViews(dsn, settings), guard).build_routes()
 
 
-def pages(
+def build_pages(
     settings: Settings,
     dsn: Callable[[], str],
     address: Address,
@@ -61,30 +70,32 @@ def pages(
 ) -> list[BaseRoute]:
     """Return the routes of a worker's dashboard. Only the holder of the token in the setting `http_token` may act."""
     # Without that setting nobody may act. The dashboard is served at `address`.
-    allowed = access(address, settings.http_token, payloads=settings.http_payloads)
+    allowed = build_access(address, settings.http_token, payloads=settings.http_payloads)
     lags = DayOfLags()
     lags.start_sampling(overview_cache)
-    return routes(overview_cache, dsn, settings, allowed, siblings=siblings, lags=lags)
+    return build_routes(overview_cache, dsn, settings, allowed, siblings=siblings, lags=lags)
 
 
 @contextmanager
-def standalone(
+def serve_standalone(
     settings: Settings,
     dsn: Callable[[], str],
     where: Address,
     token: str | None,
-    labels: Callable[[], ProcessLabels] = own_labels,
+    labels: Callable[[], ProcessLabels] = make_process_labels,
 ) -> Iterator[str]:
     """Serve the dashboard by itself, and yield its URL. Whoever has the URL may act, because the URL carries `token`,
     or a new token if that is None. Raise PartboxError if the page cannot be served at the address."""
-    allowed = access(where, token, new=True, payloads=settings.http_payloads)
+    allowed = build_access(where, token, new=True, payloads=settings.http_payloads)
     lags = DayOfLags()
     with closing(CachedOverview(settings, dsn)) as overview_cache:
         lags.start_sampling(overview_cache)
-        server = HttpServer(Starlette(routes=routes(overview_cache, dsn, settings, allowed, labels, lags=lags)), *where)
+        server = HttpServer(
+            Starlette(routes=build_routes(overview_cache, dsn, settings, allowed, labels, lags=lags)), *where
+        )
         server.start()
         try:
-            yield f"{server.address}/#token={allowed.token}"
+            yield f"{server.url}/#token={allowed.token}"
         finally:
             server.stop()
 
@@ -97,7 +108,7 @@ class MountedPage:
         self._overview_cache = CachedOverview(settings, dsn)
         self._lags = DayOfLags()
         self._app = Starlette(
-            routes=routes(self._overview_cache, dsn, settings, ApplicationAccess(may), lags=self._lags)
+            routes=build_routes(self._overview_cache, dsn, settings, ApplicationAccess(may), lags=self._lags)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -36,49 +36,49 @@ TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{MIN_TOKEN_LENGTH},}}")
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
-    why: str
+    reason: str
 
 
 class Guard(Protocol):
     """A judge of all requests to a dashboard: it decides who may look and who may act."""
 
     @property
-    def unlock(self) -> bool | None:
+    def has_unlock_token(self) -> bool | None:
         """True if a token unlocks actions, False if nobody has a token, None if the guard uses no tokens."""
 
     @property
     def guards_all(self) -> bool:
         """True if even the dashboard's empty page, without data, is only for users with the right to look."""
 
-    async def judge(self, request: Request, action: Action) -> str | Refusal:
+    async def judge_request(self, request: Request, action: Action) -> str | Refusal:
         """Return the identity of the user if the request may perform this action, else the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rights on a dashboard that a token gives. If `token` is None, nobody may act. `open_to_look` means that only
-    this machine can reach the page. `payloads` lets the holder of the token see payloads."""
+    """The rights on a dashboard that a token gives. If `token` is None, nobody may act. `is_open_to_look` means that
+    only this machine can reach the page. `may_see_payloads` lets the holder of the token see payloads."""
 
     token: str | None
-    open_to_look: bool
-    payloads: bool = False
+    is_open_to_look: bool
+    may_see_payloads: bool = False
     guards_all: bool = False
 
     @property
-    def unlock(self) -> bool:
+    def has_unlock_token(self) -> bool:
         return self.token is not None
 
-    async def judge(self, request: Request, action: Action) -> str | Refusal:
+    async def judge_request(self, request: Request, action: Action) -> str | Refusal:
         return self._find_refusal(action, request, request.headers) or TOKEN_HOLDER
 
     def _find_refusal(self, action: Action, request: Request, headers: Mapping[str, str]) -> Refusal | None:
-        if self.open_to_look and not _is_this_machine(headers.get("host", "")) and not self.has_token(headers):
+        if self.is_open_to_look and not _is_this_machine(headers.get("host", "")) and not self.has_token(headers):
             return Refusal(403, ELSEWHERE)
         if _is_foreign(request):
             return Refusal(403, FOREIGN)
-        if action == "payload" and not self.payloads:
+        if action == "payload" and not self.may_see_payloads:
             return Refusal(403, NO_PAYLOADS)
-        if (action == "look" and self.open_to_look) or self.has_token(headers):
+        if (action == "look" and self.is_open_to_look) or self.has_token(headers):
             return None
         if self.token is None:
             return Refusal(403, NO_TOKEN)
@@ -98,10 +98,10 @@ class ApplicationAccess:
     """The rights on a dashboard inside an application, whose function `may` decides. The function may block."""
 
     may: May
-    unlock: None = None
+    has_unlock_token: None = None
     guards_all: bool = True
 
-    async def judge(self, request: Request, action: Action) -> str | Refusal:
+    async def judge_request(self, request: Request, action: Action) -> str | Refusal:
         if _is_foreign(request):
             return Refusal(403, FOREIGN)
         found: Any = await run_in_threadpool(self.may, request, action)
@@ -109,7 +109,7 @@ class ApplicationAccess:
         return str(identity) if identity else Refusal(403, NOT_ALLOWED.format(action=action))
 
 
-def access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
+def build_access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
     """Return the rights on a dashboard served at `address`. The token is `chosen`, else a new one if `new`, else none.
     Raise SettingsError if the chosen token is easy to guess."""
     # Acting always needs the token. Looking needs no token if only this machine can reach the page, and the token

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from shlex import quote
 
-from partbox.dashboard.page_text import cut
+from partbox.dashboard.page_text import cut_text
 from partbox.dashboard.problems import BAD, WARN, Problem
 from partbox.db.inspect.stats import Cluster
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 # Leases for which a partition may have no owner while it moves.
@@ -17,18 +17,18 @@ LEAD_TIME = 2.0
 CAUSES = frozenset({"no-workers", "paused", "unowned"})
 
 
-def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
+def find_alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
     """Yield the problems of a subscription to show on its dashboard."""
     # `unowned_for` is the number of seconds since every partition had an owner, and `at` is the present time.
     living = [instance for instance in cluster.instances if not instance.expired]
-    some = f"{counted(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
+    some = f"{format_count(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
     waits = some if cluster.pending else "none waits"
     nothing = f"nothing is delivered, {'' if cluster.exact else 'about '}{waits}."
     if cluster.paused:
         yield Problem(
             WARN,
             "paused",
-            f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: {nothing}",
+            f"Subscription {cut_text(cluster.subscription)} has been paused{_format_pause_age(cluster, at)}: {nothing}",
             ("Resume it when what it was paused for is over: the log is kept until then.",),
             actions=("resume",),
             subscription=cluster.subscription,
@@ -36,7 +36,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
-        quoted = quote(cut(cluster.subscription) or cluster.subscription)
+        quoted = quote(cut_text(cluster.subscription) or cluster.subscription)
         named = "" if cluster.subscription == "default" else f" --subscription {quoted}"
         remedy = f"Start some: `partbox worker MODULE:OUTBOX{named}`"
         last = min((each.heartbeat_age for each in cluster.instances), default=cluster.unfinished_age)
@@ -53,18 +53,18 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
         )
 
 
-def remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
+def find_remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
     """Yield a subscription's problems in short for the dashboard of another one, if any of its events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:
-        text = each.text if each.name == "paused" else f"Subscription {cut(cluster.subscription)}: {each.text}"
+        text = each.text if each.name == "paused" else f"Subscription {cut_text(cluster.subscription)}: {each.text}"
         actions = (*each.actions, "choose")
         name, of = f"{each.name}-{cluster.subscription}", cluster.subscription
         yield Problem(each.level, name, text, (), (), actions, of, each.since)
 
 
-def _since(cluster: Cluster, at: datetime) -> str:
+def _format_pause_age(cluster: Cluster, at: datetime) -> str:
     if cluster.paused_at is None:
         return ""
     seconds = max(0.0, (at - cluster.paused_at).total_seconds())

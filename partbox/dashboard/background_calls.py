@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import orjson
 import psycopg
 
-from partbox.dashboard.page_text import LONG, error_text
+from partbox.dashboard.page_text import LONG, format_error
 from partbox.errors import PartboxError
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ T = TypeVar("T")
 FRESH = 1.5  # seconds
 
 
-async def in_background(work: Callable[[], T]) -> T:
+async def run_in_background(work: Callable[[], T]) -> T:
     """Run `work()` in a thread, and return its result or raise its error. A cancelled caller does not wait."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -47,7 +47,7 @@ class SingleFlight:
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
-    async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
+    async def share_call(self, work: Callable[..., Any], *arguments: object) -> Any:
         """Return the result of `work(*arguments)`, shared with equal calls that run or are younger than FRESH."""
         # Failures are not kept.
         question, now = (work, repr(arguments)), time.monotonic()
@@ -55,7 +55,7 @@ class SingleFlight:
             key: cached for key, cached in self._answers.items() if now - cached[0] < FRESH or not cached[1].done()
         }
         if question not in self._answers:
-            self._answers[question] = (now, asyncio.create_task(in_background(lambda: work(*arguments))))
+            self._answers[question] = (now, asyncio.create_task(run_in_background(lambda: work(*arguments))))
         task = self._answers[question][1]
         try:
             return await asyncio.shield(task)
@@ -63,7 +63,7 @@ class SingleFlight:
             self._answers.pop(question, None)
             raise
 
-    def clear(self) -> None:
+    def forget_answers(self) -> None:
         self._answers = {}
 
 
@@ -71,7 +71,7 @@ class ClientGone(PartboxError):
     """An error that ends a long action because the client that ordered it has disconnected."""
 
 
-async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
+async def stream_progress(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
     """Run `work(progress=…)` in the background, and yield lines of JSON: `{"done": …, "total": …}` after each chunk,
     and `{"finished": …}` or `{"error": …}` at the end. Call `on_end()` in both cases."""
     loop, client_gone = asyncio.get_running_loop(), threading.Event()
@@ -84,9 +84,9 @@ async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -
 
     async def run() -> None:
         try:
-            lines.put_nowait({"finished": await in_background(lambda: work(progress=progress))})
+            lines.put_nowait({"finished": await run_in_background(lambda: work(progress=progress))})
         except (PartboxError, psycopg.Error) as error:
-            lines.put_nowait({"error": error_text(error, 2 * LONG)})
+            lines.put_nowait({"error": format_error(error, 2 * LONG)})
         finally:
             on_end()
             lines.put_nowait(None)

@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 
 from partbox.dashboard import frame
-from partbox.dashboard.alarms import CAUSES, alarms, remote_problems
-from partbox.dashboard.background_calls import in_background
-from partbox.dashboard.frame import ProcessLabels, own_labels
+from partbox.dashboard.alarms import CAUSES, find_alarms, find_remote_problems
+from partbox.dashboard.background_calls import run_in_background
+from partbox.dashboard.frame import ProcessLabels, make_process_labels
 from partbox.dashboard.history import DayOfLags, History, PageNews
-from partbox.dashboard.page_text import cut, error_text
-from partbox.dashboard.problems import Problem, merged_alike, shown_problems
+from partbox.dashboard.page_text import cut_text, format_error
+from partbox.dashboard.problems import Problem, merge_alike, select_problems
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.doctor import Report
@@ -50,16 +50,16 @@ class _SubscriptionView:
     frame_data: Plain = field(default_factory=dict)
     is_listed: bool = True
 
-    def update(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
+    def update_view(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
         labels = self.labels(cluster.instances)
         self.news.note_changes(cluster, labels, at)
         if not cluster.unowned or self.owned_at is None:
             self.owned_at = at
         point = self.history.add_point(at, cluster, rates)
-        self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
-        self.remote_problems = list(remote_problems(cluster, self.alarms))
+        self.alarms = list(find_alarms(cluster, (at - self.owned_at).total_seconds(), at))
+        self.remote_problems = list(find_remote_problems(cluster, self.alarms))
         self.is_listed = cluster.unlisted is None
-        self.frame_data = frame.subscription(cluster, labels, point, self.news.happenings)
+        self.frame_data = frame.build_subscription(cluster, labels, point, self.news.items)
 
 
 class Diagnosis:
@@ -69,7 +69,7 @@ class Diagnosis:
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
         self._clock = clock
-        self._next = clock()
+        self._next_due = clock()
         self._running: asyncio.Task[None] | None = None
         self.report: Report | None = None
         self.error: str | None = None
@@ -77,34 +77,34 @@ class Diagnosis:
     def begin_if_due(self) -> None:
         """Start the next examination if it is due. Called in the event loop while the page is watched."""
         # Only one examination runs at a time.
-        if (self._running is None or self._running.done()) and self._clock() >= self._next:
-            self._running = asyncio.create_task(self._run())
+        if (self._running is None or self._running.done()) and self._clock() >= self._next_due:
+            self._running = asyncio.create_task(self._run_examination())
 
-    def plain(self) -> Plain:
+    def to_plain(self) -> Plain:
         at, causes = (self.report.at.isoformat(), len(self.report.checks)) if self.report else (None, 0)
         return {"at": at, "causes": causes, "error": self.error}
 
-    async def _run(self) -> None:
+    async def _run_examination(self) -> None:
         began = self._clock()
         try:
-            self.report, self.error = await in_background(self._examine), None
+            self.report, self.error = await run_in_background(self._examine), None
         except Exception as error:
             # A bug in a check must not break the page.
             if not isinstance(error, psycopg.Error | PartboxError):
                 log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
-            self.error = error_text(error)
-        self._next = self._clock() + max(EXAMINE_PAUSE, SHARE * (self._clock() - began))
+            self.error = format_error(error)
+        self._next_due = self._clock() + max(EXAMINE_PAUSE, SHARE * (self._clock() - began))
 
 
 class Feed:
     """A source of the data that a dashboard shows (a frame), for one event loop. While `keep_refreshing` is entered,
-    `frame` changes after each `next_refresh`. Without `diagnosis`, doctor does not run."""
+    `build_frame` changes after each `await_refresh`. Without `diagnosis`, doctor does not run."""
 
     def __init__(
         self,
         overview_cache: CachedOverview,
         schema: str,
-        labels: Callable[[], ProcessLabels] = own_labels,
+        labels: Callable[[], ProcessLabels] = make_process_labels,
         diagnosis: Diagnosis | None = None,
         siblings: Siblings = tuple,
         identity: Plain | None = None,
@@ -112,7 +112,7 @@ class Feed:
     ) -> None:
         self._overview_cache = overview_cache
         self._siblings = siblings
-        self._identity = {"schema": cut(schema), "version": version("partbox")} | (identity or {})
+        self._identity = {"schema": cut_text(schema), "version": version("partbox")} | (identity or {})
         self.lags = lags or DayOfLags()
         self._diagnosis = diagnosis
         self._labels = labels
@@ -141,7 +141,7 @@ class Feed:
         # If the data was not refreshed just now, viewers wait for the next refresh.
         return self._refreshed_at is not None and time.monotonic() - self._refreshed_at < 2 * REFRESH_INTERVAL
 
-    async def next_refresh(self, stopping: asyncio.Event) -> None:
+    async def await_refresh(self, stopping: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (self._refreshed, stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -149,20 +149,20 @@ class Feed:
             for each in waits:
                 each.cancel()
 
-    def frame(self, subscription: str | None, *, history: bool) -> Plain:
+    def build_frame(self, subscription: str | None, *, history: bool) -> Plain:
         """Return all data that the dashboard shows about a subscription."""
         # The entry `subscription` is null if no subscription has that name.
         shown: Plain = self._identity | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
-        shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
+        shown |= {"doctor": self._diagnosis and self._diagnosis.to_plain(), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
         if self._overview is None:
             return shown
-        shown |= {"database": cut(self._overview.database), "at": self._overview.at.isoformat()}
+        shown |= {"database": cut_text(self._overview.database), "at": self._overview.at.isoformat()}
         names = list(self._views)
         name = subscription or ("default" if "default" in names or not names else names[0])
         view = self._views.get(name)
-        shown |= frame.selector_entries(self._overview, name)
+        shown |= frame.list_selector_entries(self._overview, name)
         shown |= {"troubles": self._list_problems(name, view.alarms if view else [])}
         if view is None:
             return shown
@@ -176,21 +176,21 @@ class Feed:
         findings = report.findings if report else ()
         others = {name: view for name, view in self._views.items() if name != subscription}
         most = {name: view.history.points[-1].open for name, view in others.items()}
-        remote = merged_alike((each for view in others.values() for each in view.remote_problems), most)
-        return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, remote)]
+        remote = merge_alike((each for view in others.values() for each in view.remote_problems), most)
+        return [each.to_plain() for each in select_problems(alarms, findings, subscription, CAUSES, remote)]
 
     async def _refresh_while_watched(self) -> None:
         while self._watchers:
             if self._diagnosis is not None:
                 self._diagnosis.begin_if_due()
-            await self._refresh()
+            await self._refresh_views()
             next_refresh, self._refreshed = self._refreshed, asyncio.Event()
             next_refresh.set()
             await asyncio.sleep(REFRESH_INTERVAL)
 
-    async def _refresh(self) -> None:
+    async def _refresh_views(self) -> None:
         try:
-            overview = await in_background(self._overview_cache.overview)
+            overview = await run_in_background(self._overview_cache.read_overview)
             if overview is not self._overview:
                 self._update_views(overview)
             self._error = None
@@ -198,16 +198,16 @@ class Feed:
             # A bug of partbox must not make viewers wait for ever.
             if not isinstance(error, psycopg.Error | PartboxError):
                 log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
-            self._error = error_text(error)
+            self._error = format_error(error)
         self._refreshed_at = time.monotonic()
 
     def _update_views(self, overview: Overview) -> None:
         self._overview = overview
-        self.lags.add(overview)
-        self._pace.observe(overview)
+        self.lags.record_lags(overview)
+        self._pace.add_overview(overview)
         for cluster in overview.clusters:
             name = cluster.subscription
             view = self._views.setdefault(name, _SubscriptionView(self._labels()))
-            view.update(overview.at, cluster, self._pace.rates(name))
+            view.update_view(overview.at, cluster, self._pace.compute_rates(name))
         for gone in self._views.keys() - {cluster.subscription for cluster in overview.clusters}:
             del self._views[gone]

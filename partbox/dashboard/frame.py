@@ -5,13 +5,13 @@ from typing import Any
 from uuid import UUID
 
 from partbox.dashboard.history import ChartPoint
-from partbox.dashboard.page_text import cut, plain
+from partbox.dashboard.page_text import build_plain, cut_text
 from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.operations.stats import NewsItem
 from partbox.terminal.roster import COLOURS, ProcessBadge, Roster
-from partbox.text.wording import node_names
+from partbox.text.wording import find_node_names
 
 NOBODY = -1
 # Stands for an owner that is not among the living processes.
@@ -27,7 +27,7 @@ MOST_RUNNING = 20
 ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessBadge]]
 
 
-def own_labels() -> ProcessLabels:
+def make_process_labels() -> ProcessLabels:
     """Return a function that labels each process with a letter and a colour when it first sees the process."""
     roster = Roster()
 
@@ -41,10 +41,10 @@ def own_labels() -> ProcessLabels:
 def from_roster(roster: Roster) -> ProcessLabels:
     """Return a function that labels processes with the letters and colours that another view has assigned."""
     # A process without a label is shown as unknown.
-    return lambda instances: {each.instance_id: roster.badge(each.instance_id) for each in instances}
+    return lambda instances: {each.instance_id: roster.find_badge(each.instance_id) for each in instances}
 
 
-def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
+def list_selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
     """Return the entries of the dashboard's subscription selector, and the number of all subscriptions."""
     # If there are too many subscriptions, those with the most waiting or dead events are kept.
 
@@ -52,37 +52,39 @@ def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
         return cluster.subscription != shown, -(cluster.pending + sum(cluster.parked.values()))
 
     chosen = sorted(sorted(overview.clusters, key=rank)[:MOST_CHOICES], key=lambda each: each.subscription)
-    return {"subscriptions": [_entry(each) for each in chosen], "subscription_count": len(overview.clusters)}
+    return {"subscriptions": [_build_entry(each) for each in chosen], "subscription_count": len(overview.clusters)}
 
 
-def _entry(each: Cluster) -> dict[str, Any]:
+def _build_entry(each: Cluster) -> dict[str, Any]:
     name, dead = each.subscription, each.parked.get("dead", 0)
-    return plain(each, "paused", "pending", name=name, label=cut(name), dead=dead)
+    return build_plain(each, "paused", "pending", name=name, label=cut_text(name), dead=dead)
 
 
-def subscription(
+def build_subscription(
     cluster: Cluster, labels: Mapping[UUID, ProcessBadge], point: ChartPoint, happenings: Iterable[NewsItem]
 ) -> dict[str, Any]:
     """Return the data of one subscription for the dashboard, as plain data."""
     # Lists about partitions have their values in order of the partitions.
-    names = node_names(cluster.instances)
+    names = find_node_names(cluster.instances)
     places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     counts = ("paused", "pending", "exact", "parked", "completed", "blocked_keys", "unowned")
-    return plain(cluster, *counts) | {
+    return build_plain(cluster, *counts) | {
         "name": cluster.subscription,
         "lag": cluster.unfinished_age,
-        "instances": [_instance(each, names[each.instance_id], labels[each.instance_id]) for each in cluster.instances],
+        "instances": [
+            _build_instance(each, names[each.instance_id], labels[each.instance_id]) for each in cluster.instances
+        ],
         "nodes": len(set(names.values())),
-        "running": _running(cluster.instances),
-        "limits": [_limit(each) for each in sorted(cluster.limits, key=lambda each: -each.waiting)[:MOST_LIMITS]],
-        "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
-        **_partitions(cluster.partitions or _unlisted_partitions(cluster), places),
+        "running": _list_running(cluster.instances),
+        "limits": [_build_limit(each) for each in sorted(cluster.limits, key=lambda each: -each.waiting)[:MOST_LIMITS]],
+        "sinks": [_build_sink(each) for each in cluster.sinks[:MOST_SINKS]],
+        **_list_partitions(cluster.partitions or _list_empty_partitions(cluster), places),
         "point": tuple(point),
-        "happenings": [plain(each, "at", "kind", text=each.text) for each in happenings],
+        "happenings": [build_plain(each, "at", "kind", text=each.text) for each in happenings],
     }
 
 
-def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | None, int]) -> dict[str, list[Any]]:
+def _list_partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | None, int]) -> dict[str, list[Any]]:
     return {
         "owners": [places.get(each.owner, GONE) for each in partitions],
         "assignees": [places.get(each.assignee, GONE) for each in partitions],
@@ -94,46 +96,46 @@ def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | Non
     }
 
 
-def _unlisted_partitions(cluster: Cluster) -> list[PartitionStats]:
+def _list_empty_partitions(cluster: Cluster) -> list[PartitionStats]:
     # Empty partitions are shown until the next overview lists the real ones.
     return [
         PartitionStats(each, None, None, 0, 0, True, None, None, None, False) for each in range(cluster.sums.partitions)
     ]
 
 
-def _running(instances: Sequence[Instance]) -> dict[str, Any]:
+def _list_running(instances: Sequence[Instance]) -> dict[str, Any]:
     # The longest handlers are listed, with the positions of their processes in the list of processes.
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
     found.sort(key=lambda each: -each[1].seconds)
     count = len(found) + sum(each.running_more for each in instances)
     names = ("handler", "event_type", "aggregate_type", "aggregate_id")
     handlers = [
-        plain(run, *names, place=place, record=run.record_id, seconds=round(run.seconds))
+        build_plain(run, *names, place=place, record=run.record_id, seconds=round(run.seconds))
         for place, run in found[:MOST_RUNNING]
     ]
     return {"count": count, "handlers": handlers}
 
 
-def _sink(each: SinkTraffic) -> dict[str, Any]:
+def _build_sink(each: SinkTraffic) -> dict[str, Any]:
     failing = None if each.failing is None else round(each.failing)
-    return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
+    return build_plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut_text(each.sink), failing=failing)
 
 
-def _limit(each: HandlerLimit) -> dict[str, Any]:
-    return plain(each, "by", "waiting", "waited", name=each.handler, label=cut(each.handler)) | {
+def _build_limit(each: HandlerLimit) -> dict[str, Any]:
+    return build_plain(each, "by", "waiting", "waited", name=each.handler, label=cut_text(each.handler)) | {
         "rate": each.rate_text,
         "at_once": each.at_once_text,
-        "values": [plain(worst, "value", "waiting") for worst in each.values],
-        "change": each.change and plain(each.change, "changed_at", "changed_by"),
+        "values": [build_plain(worst, "value", "waiting") for worst in each.values],
+        "change": each.change and build_plain(each.change, "changed_at", "changed_by"),
     }
 
 
-def _instance(each: Instance, node: str, label: ProcessBadge) -> dict[str, Any]:
-    return plain(each, "pid", "lease", "partitions") | {
+def _build_instance(each: Instance, node: str, label: ProcessBadge) -> dict[str, Any]:
+    return build_plain(each, "pid", "lease", "partitions") | {
         "letter": label.letter,
         "slot": COLOURS.index(label.colour) if label.colour in COLOURS else len(COLOURS) - 1,
-        "node": cut(node, 60),
-        "hostname": cut(each.hostname, 60),
+        "node": cut_text(node, 60),
+        "hostname": cut_text(each.hostname, 60),
         "state": "silent" if each.expired else each.state,
         "same_host": each.hostname == each.node,
         "heartbeat": round(each.heartbeat_age, 1),

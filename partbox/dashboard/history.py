@@ -10,13 +10,13 @@ from uuid import UUID
 
 import psycopg
 
-from partbox.dashboard.page_text import cut
+from partbox.dashboard.page_text import cut_text
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.errors import PartboxError
 from partbox.operations.stats import NewsFeed, Rates, compare_clusters
 from partbox.terminal.roster import ProcessBadge
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 # Points are a second apart.
 KEPT_POINTS = 121
@@ -44,15 +44,15 @@ class History:
     """The chart points of a subscription over the last two minutes."""
 
     def __init__(self) -> None:
-        self._last: datetime | None = None
+        self._last_at: datetime | None = None
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
     def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
         """Add the present rates, lag and open events of a subscription as a chart point, and return the point."""
         # Dead events do not count as open. The first point has no rates.
-        if self._last is not None and (at - self._last).total_seconds() > GAP:
+        if self._last_at is not None and (at - self._last_at).total_seconds() > GAP:
             self.points.clear()
-        self._last = at
+        self._last_at = at
         parked = sum(cluster.waiting.values())
         known = rates if self.points else None
         published, delivered = (known.published, known.delivered) if known else (None, None)
@@ -64,31 +64,33 @@ class DayOfLags:
     """A record of the longest lag of each subscription in every five minutes of the last day, and of its newest lag.
     Any thread may call. After `start_sampling`, samples are taken even while nobody watches."""
 
-    def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
-        self._looks = looks
+    def __init__(self, interval: float = SAMPLE_INTERVAL) -> None:
+        self._interval = interval
         self._lock = threading.Lock()
         self._bars: dict[str, deque[tuple[int, float]]] = {}
-        self._now: dict[str, float] = {}
-        self._last = 0
+        self._newest_lags: dict[str, float] = {}
+        self._last_bar = 0
         self._sampler: threading.Thread | None = None
 
     def start_sampling(self, overview_cache: CachedOverview) -> None:
         """Start a thread that samples all lags once a minute until the cache is closed, unless one runs."""
         if self._sampler is None:
-            self._sampler = threading.Thread(target=self._run, args=[overview_cache], name="lags", daemon=True)
+            self._sampler = threading.Thread(
+                target=self._sample_repeatedly, args=[overview_cache], name="lags", daemon=True
+            )
             self._sampler.start()
 
-    def add(self, overview: Overview) -> None:
+    def record_lags(self, overview: Overview) -> None:
         """Record the lags of all subscriptions in one overview, and drop subscriptions that no longer exist."""
         bar = int(overview.at.timestamp() // STEP)
         with self._lock:
-            self._now = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
-            self._last = bar
-            for name, lag in self._now.items():
+            self._newest_lags = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
+            self._last_bar = bar
+            for name, lag in self._newest_lags.items():
                 bars = self._bars.setdefault(name, deque(maxlen=BARS))
                 before = bars.pop()[1] if bars and bars[-1][0] >= bar else 0.0
                 bars.append((bar, max(lag, before)))
-            for gone in self._bars.keys() - self._now.keys():
+            for gone in self._bars.keys() - self._newest_lags.keys():
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
@@ -97,18 +99,18 @@ class DayOfLags:
         # where no sample was taken.
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
-            now, last = dict(self._now), self._last
+            now, last = dict(self._newest_lags), self._last_bar
         names = sorted(known, key=lambda name: (-now[name], -max(known[name].values()), name))[:most]
         return [
             (name, now[name], [known[name].get(last - bars_ago) for bars_ago in reversed(range(BARS))])
             for name in names
         ]
 
-    def _run(self, overview_cache: CachedOverview) -> None:
+    def _sample_repeatedly(self, overview_cache: CachedOverview) -> None:
         while True:
             with suppress(psycopg.Error, PartboxError):
-                self.add(overview_cache.overview())
-            if overview_cache.closed.wait(self._looks):
+                self.record_lags(overview_cache.read_overview())
+            if overview_cache.closed.wait(self._interval):
                 return
 
 
@@ -117,35 +119,37 @@ class PageNews(NewsFeed):
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
-        self._last: Cluster | None = None
+        self._last_cluster: Cluster | None = None
         self._labels: Mapping[UUID, ProcessBadge] = {}
 
     def note_changes(self, cluster: Cluster, labels: Mapping[UUID, ProcessBadge], at: datetime) -> None:
         """Add news about all changes of a subscription since the last overview. The first overview gives none."""
-        if self._last is not None:
-            for kind, text in _differences(self._last, cluster, {**self._labels, **labels}):
-                self.add(text, kind, at)
-        self._last, self._labels = cluster, labels
+        if self._last_cluster is not None:
+            for kind, text in _find_differences(self._last_cluster, cluster, {**self._labels, **labels}):
+                self.add_item(text, kind, at)
+        self._last_cluster, self._labels = cluster, labels
 
 
-def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]) -> Iterator[tuple[str, str]]:
+def _find_differences(
+    before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]
+) -> Iterator[tuple[str, str]]:
     # Each change is a piece of news `(kind, text)`.
     found = compare_clusters(before, after)
     if before.paused != after.paused:
         yield "said", "the subscription was paused" if after.paused else "the subscription was resumed"
     for each in found.joined:
-        yield "joined", f"{_name(each, labels)} joined"
+        yield "joined", f"{_format_process(each, labels)} joined"
     for each in found.leaving:
-        yield "leaves", f"{_name(each, labels)} leaves"
+        yield "leaves", f"{_format_process(each, labels)} leaves"
     for each, left in found.gone:
-        rest = f" with {counted(left, 'partition')} still its own" if left else ""
-        yield "gone", f"{_name(each, labels)} is gone{rest}"
-    for (old, new), number in Counter(found.claims.values()).items():
+        rest = f" with {format_count(left, 'partition')} still its own" if left else ""
+        yield "gone", f"{_format_process(each, labels)} is gone{rest}"
+    for (old, new), number in Counter(found.owner_changes.values()).items():
         if new is not None:
             source = f" from {labels[old].letter}" if old is not None and old in labels else ""
             target = labels[new].letter if new in labels else "a process that is gone"
-            yield "moved", f"{counted(number, 'partition')} moved{source} to {target}"
+            yield "moved", f"{format_count(number, 'partition')} moved{source} to {target}"
 
 
-def _name(instance: Instance, labels: Mapping[UUID, ProcessBadge]) -> str:
-    return f"process {labels[instance.instance_id].letter} (pid {instance.pid} on {cut(instance.node, 40)})"
+def _format_process(instance: Instance, labels: Mapping[UUID, ProcessBadge]) -> str:
+    return f"process {labels[instance.instance_id].letter} (pid {instance.pid} on {cut_text(instance.node, 40)})"

@@ -4,7 +4,7 @@ and raises PartboxError and psycopg.Error as the commands do."""
 from collections.abc import Callable
 from typing import Any
 
-from partbox.dashboard.page_text import LONG, cut, plain
+from partbox.dashboard.page_text import LONG, build_plain, cut_text
 from partbox.dashboard.request_params import ActionParams
 from partbox.db.operator.actions import OperatorAction
 from partbox.db.operator.blocked import BlockedKey
@@ -16,8 +16,8 @@ from partbox.operations.dead import DeadRecords
 from partbox.operations.limits import LimitedHandlers
 from partbox.operations.subscriptions import Subscriptions
 from partbox.settings import Settings
-from partbox.text.secrets import masked
-from partbox.text.wording import several
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import format_names
 
 PAGE = 50
 FEW = 5  # records named in a text
@@ -30,9 +30,9 @@ Filters = dict[str, str]
 
 
 class OperatorActions:
-    """The dashboard's actions for operators, by URL path. Each of `actions` returns the number of records `done`, and
-    the records that `failed` with the reason. Each of `bulk` acts on all dead records that match filters. If its
-    `progress` callback raises, the action ends between two chunks."""
+    """The dashboard's actions for operators, by URL path. Each of `actions` returns the number of records `list_done`,
+    and the records that `failed` with the reason. Each of `bulk_actions` acts on all dead records that match filters.
+    If its `progress` callback raises, the action ends between two chunks."""
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dead = dead = DeadRecords(dsn, settings)
@@ -45,30 +45,32 @@ class OperatorActions:
             "dead/discard": lambda params: _act_on_each(params, dead.discard),
             "blocked/retry": lambda params: self._act_on_heads(params, blocked.retry_now),
             "blocked/skip": lambda params: self._act_on_heads(params, blocked.skip, params.reason or None),
-            "subscription/pause": lambda params: _done(switch.pause(params.subscription)),
-            "subscription/resume": lambda params: _done(switch.resume(params.subscription)),
-            "limit/set": lambda params: _done(
+            "subscription/pause": lambda params: _build_answer(switch.pause(params.subscription)),
+            "subscription/resume": lambda params: _build_answer(switch.resume(params.subscription)),
+            "limit/set": lambda params: _build_answer(
                 limited.set(params.handler, rate=params.rate, at_once=params.at_once, subscription=params.subscription)
             ),
-            "limit/reset": lambda params: _done(limited.reset(params.handler, subscription=params.subscription)),
+            "limit/reset": lambda params: _build_answer(
+                limited.reset(params.handler, subscription=params.subscription)
+            ),
         }
-        self.bulk: dict[str, Callable[..., int]] = {
+        self.bulk_actions: dict[str, Callable[..., int]] = {
             "dead/replay-all": dead.replay_all,
             "dead/discard-all": dead.discard_all,
         }
 
-    def dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
+    def list_dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
         """Return a page of a subscription's dead records, oldest first, and the number of all."""
         # `next` is null on the last page.
         found = self._dead.list(**filters, limit=PAGE + 1, after=after, subscription=subscription)
         page = found[:PAGE]
         return {
             "count": self._dead.count(**filters, subscription=subscription),
-            "records": [_dead(each) for each in page],
+            "records": [_build_dead(each) for each in page],
             "next": page[-1].record_id if len(found) > PAGE else None,
         }
 
-    def dead_groups(self, subscription: str, filters: Filters) -> Plain:
+    def list_dead_groups(self, subscription: str, filters: Filters) -> Plain:
         """Return a subscription's dead records in groups by type and error, the largest first."""
         # `count` is the number of all records.
         found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
@@ -77,26 +79,26 @@ class OperatorActions:
             "count": self._dead.count(**filters, subscription=subscription),
             "groups": [
                 # The group as text, because it has more digits than a number keeps in a browser.
-                plain(each, *names, group=str(each.group), newest=_dead(each.newest))
+                build_plain(each, *names, group=str(each.group), newest=_build_dead(each.newest))
                 for each in found[:MOST_GROUPS]
             ],
             "more": len(found) > MOST_GROUPS,
         }
 
-    def done(self, subscription: str | None) -> list[Plain]:
+    def list_done(self, subscription: str | None) -> list[Plain]:
         """Return the latest actions that operators have performed, in this subscription or, if None, in all."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [
-            plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_object_text(each))
+            build_plain(each, "at", "action", "subscription", "count", who=cut_text(each.who), on=_format_object(each))
             for each in found
         ]
 
-    def blocked(self, subscription: str, limit: int) -> Plain:
+    def list_blocked(self, subscription: str, limit: int) -> Plain:
         """Return the aggregates of a subscription that have been blocked the longest, at most MOST_KEYS."""
         # `more` is True if there are others.
         limit = min(limit, MOST_KEYS)
         found = self._blocked.list(limit + 1, subscription=subscription)
-        return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
+        return {"keys": [_build_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
     def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
         # The heads are the records that block aggregates. An error is reported for a record that no longer blocks one.
@@ -111,7 +113,7 @@ class OperatorActions:
         return _act_on_each(params, act_on_key)
 
 
-def _done(changed: bool) -> Plain:
+def _build_answer(changed: bool) -> Plain:
     return {"done": int(changed), "failed": []}
 
 
@@ -121,33 +123,33 @@ def _act_on_each(params: ActionParams, act: Callable[..., object]) -> Plain:
         try:
             done += bool(act(id, subscription=params.subscription))
         except PartboxError as error:
-            failed.append({"record": id, "why": cut(masked(str(error)), LONG)})
+            failed.append({"record": id, "why": cut_text(mask_secrets(str(error)), LONG)})
     return {"done": done, "failed": failed}
 
 
-def _object_text(each: OperatorAction) -> str:
+def _format_object(each: OperatorAction) -> str:
     ids = [str(id) for id in each.target.get("record_ids", ())]
     others = {
         name: value for name, value in each.target.items() if name != "record_ids" and value not in (None, {}, [])
     }
     told = [f"{name.replace('_', ' ')} {value}" for name, value in others.items()]
-    records = [f"record{'s' if len(ids) > 1 else ''} {several(ids, FEW)}"] if ids else []
-    return cut("; ".join([*records, *told]), LONG) or ""
+    records = [f"record{'s' if len(ids) > 1 else ''} {format_names(ids, FEW)}"] if ids else []
+    return cut_text("; ".join([*records, *told]), LONG) or ""
 
 
-def _dead(each: DeadRecord) -> Plain:
+def _build_dead(each: DeadRecord) -> Plain:
     names = ("event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "error_type", "blocks")
     event = each.event_id and str(each.event_id)
-    return plain(each, *names, record=each.record_id, event=event, error=cut(each.error, LONG))
+    return build_plain(each, *names, record=each.record_id, event=event, error=cut_text(each.error, LONG))
 
 
-def _blocked(each: BlockedKey) -> Plain:
+def _build_blocked(each: BlockedKey) -> Plain:
     names = ("aggregate_type", "aggregate_id", "event_type", "state", "attempts", "due_at", "followers", "partition")
-    return plain(
+    return build_plain(
         each,
         *(*names, "pid", "error_type"),
         record=each.record_id,
         since=each.blocked_since.isoformat(),
-        node=cut(each.node, 60),
-        error=cut(each.error, LONG),
+        node=cut_text(each.node, 60),
+        error=cut_text(each.error, LONG),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from partbox.text.secrets import masked
+from partbox.text.secrets import mask_secrets
 
 SHORT = 80
 LONG = 200
@@ -17,7 +17,7 @@ _INVISIBLE = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
 }
 
 
-def visible(text: str, keep: str = "") -> str:
+def escape_invisible(text: str, keep: str = "") -> str:
     r"""Return the text with control characters (except `keep`) and deceptive characters escaped, such as `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
@@ -26,28 +26,28 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(spelled_out.get(each, each) for each in text)
 
 
-def cut(text: str | None, most: int = SHORT) -> str | None:
+def cut_text(text: str | None, most: int = SHORT) -> str | None:
     """Return the text in one line of at most `most` characters, with invisible characters escaped."""
     if text is None:
         return None
-    line = visible(" ".join(text[: 8 * most].split()))
+    line = escape_invisible(" ".join(text[: 8 * most].split()))
     return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
 
 
-def error_text(error: Exception, most: int = LONG) -> str:
+def format_error(error: Exception, most: int = LONG) -> str:
     """Return the text of an error for the dashboard, without passwords and never empty."""
     # Only the first line of a database error is kept, because that line quotes no row.
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
-    return cut(masked(text), most) or type(error).__name__
+    return cut_text(mask_secrets(text), most) or type(error).__name__
 
 
-def plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
+def build_plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
     """Convert the named attributes of an object into plain data for JSON, and add `others` unchanged."""
     # Texts are cut, and times are in ISO form.
-    return {name: _plain(getattr(found, name)) for name in names} | others
+    return {name: _to_plain(getattr(found, name)) for name in names} | others
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    return cut(value) if isinstance(value, str) else value
+    return cut_text(value) if isinstance(value, str) else value

@@ -4,7 +4,7 @@ text, a bool, None, `{"number": "1.0"}`, `{"array": [node, …]}` or `{"object":
 import json
 from typing import Any
 
-from partbox.dashboard.page_text import visible
+from partbox.dashboard.page_text import escape_invisible
 
 # Most characters of a payload that becomes a tree.
 MOST = 1 << 20
@@ -12,18 +12,18 @@ MOST = 1 << 20
 SHOWN = 1 << 16
 
 
-def tree(payload: str | bytes | None) -> dict[str, Any]:
+def build_tree(payload: str | bytes | None) -> dict[str, Any]:
     """Convert a payload into `{"tree": node}`, or into text or hexadecimal bytes if it is too large or not JSON."""
     # `whole` is False if the payload was cut.
     if isinstance(payload, bytes):
         return {"bytes": payload[:SHOWN].hex(" "), "whole": len(payload) <= SHOWN}
     if payload is not None and len(payload) > MOST:
-        return {"text": visible(payload[:SHOWN], keep="\n\t"), "whole": False}
+        return {"text": escape_invisible(payload[:SHOWN], keep="\n\t"), "whole": False}
     try:
-        return {"tree": None if payload is None else _node(_read(payload)), "whole": True}
+        return {"tree": None if payload is None else _build_node(_parse_json(payload)), "whole": True}
     # RecursionError: nested deeper than anybody reads.
     except (ValueError, RecursionError):
-        return {"text": visible((payload or "")[:SHOWN], keep="\n\t"), "whole": len(payload or "") <= SHOWN}
+        return {"text": escape_invisible((payload or "")[:SHOWN], keep="\n\t"), "whole": len(payload or "") <= SHOWN}
 
 
 class _Pairs(list[tuple[str, Any]]): ...
@@ -33,20 +33,20 @@ class _Number(str):
     __slots__ = ()
 
 
-def _read(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     return json.loads(
         text, parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=_Pairs, strict=False
     )
 
 
-def _node(value: Any) -> Any:
+def _build_node(value: Any) -> Any:
     match value:
         case _Pairs():
-            return {"object": [[visible(key), _node(each)] for key, each in value]}
+            return {"object": [[escape_invisible(key), _build_node(each)] for key, each in value]}
         case list():
-            return {"array": [_node(each) for each in value]}
+            return {"array": [_build_node(each) for each in value]}
         case _Number():
             return {"number": str(value)}
         case str():
-            return visible(value, keep="\n\t")
+            return escape_invisible(value, keep="\n\t")
     return value

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from partbox.dashboard.page_text import cut, visible
+from partbox.dashboard.page_text import cut_text, escape_invisible
 from partbox.doctor.case import Finding, Severity, group_by
-from partbox.text.secrets import masked
-from partbox.text.wording import counted
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import format_count
 
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
@@ -47,31 +47,34 @@ class Problem:
     subscription: str | None = None
     since: datetime | None = None
 
-    def plain(self) -> dict[str, Any]:
-        """Return the problem as plain data for JSON, with short texts, and with remedies divided into `pieces`."""
+    def to_plain(self) -> dict[str, Any]:
+        """Return the problem as plain data for JSON, with short texts, and with remedies divided into
+        `split_remedy`."""
         return asdict(self) | {
-            "text": _line(self.text),
+            "text": _format_line(self.text),
             "since": self.since and self.since.isoformat(),
-            "evidence": [_line(each) for each in self.evidence],
-            "remedy": [list(pieces(visible(each)[:LONGEST])) for each in self.remedy],
+            "evidence": [_format_line(each) for each in self.evidence],
+            "remedy": [list(split_remedy(escape_invisible(each)[:LONGEST])) for each in self.remedy],
         }
 
 
-def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
+def merge_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
     """Merge problems that more than a few other subscriptions have in common into one for each kind."""
     # The problem of the subscription with the most waiting events stands for all.
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
-    return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
+    return [
+        each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge_problems(alike, most)])
+    ]
 
 
-def _merge(alike: Sequence[Problem], most: Mapping[str, int]) -> Problem:
+def _merge_problems(alike: Sequence[Problem], most: Mapping[str, int]) -> Problem:
     worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
-    names = ", ".join(cut(each.subscription) or "" for each in others[: FEW - 1])
+    names = ", ".join(cut_text(each.subscription) or "" for each in others[: FEW - 1])
     more = f"{names} and {len(alike) - FEW:,} more"
     return replace(worst, text=f"{worst.text} The same is true of {len(others):,} others: {more}.")
 
 
-def shown_problems(
+def select_problems(
     alarms: Iterable[Problem],
     findings: Sequence[Finding],
     subscription: str,
@@ -95,15 +98,15 @@ def shown_problems(
         replace(alarm, evidence=found.evidence, remedy=found.remedy) if (found := known.get(alarm.name)) else alarm
         for alarm in alarms
     ]
-    rest = [_problem(each) for each in here if each.cause not in known]
+    rest = [_problem_of(each) for each in here if each.cause not in known]
     others = [each for each in findings if each.cause not in live] if remote_problems else findings
     return sorted(
-        [*first, *remote_problems, *rest, *_remote_findings(others, subscription)],
+        [*first, *remote_problems, *rest, *_list_remote_findings(others, subscription)],
         key=lambda each: LEVELS.index(each.level),
     )
 
 
-def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
+def split_remedy(remedy: str) -> Iterator[tuple[str, bool]]:
     """Yield the commands in a remedy and the texts around them in order, as `(text, True for a command)`."""
     end = 0
     for found in _COMMAND.finditer(remedy):
@@ -115,24 +118,24 @@ def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
         yield remedy[end:], False
 
 
-def _problem(finding: Finding) -> Problem:
+def _problem_of(finding: Finding) -> Problem:
     text = finding.summary[:1].upper() + finding.summary[1:]
     ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
     texts = text, finding.remedy, finding.evidence
     return Problem(_LEVEL[finding.severity], finding.cause, *texts, ways, since=finding.since)
 
 
-def _remote_findings(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
+def _list_remote_findings(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
     problems = group_by(
         (each for each in findings if each.severity is Severity.PROBLEM), lambda each: each.subscription
     )
     for name in sorted({each for each in problems if each} - {subscription}):
         first, *more = problems[name]
-        others = f", and {counted(len(more), 'other problem')}" if more else ""
-        text = f"Subscription {cut(name)}: {first.summary}{others}."
+        others = f", and {format_count(len(more), 'other problem')}" if more else ""
+        text = f"Subscription {cut_text(name)}: {first.summary}{others}."
         since = min((each.since for each in problems[name] if each.since), default=None)
         yield Problem(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name, since=since)
 
 
-def _line(text: str) -> str:
-    return cut(masked(text), LINE) or ""
+def _format_line(text: str) -> str:
+    return cut_text(mask_secrets(text), LINE) or ""

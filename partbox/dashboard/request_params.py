@@ -32,7 +32,7 @@ class ActionParams(BaseModel):
     at_once: Text | None = None
 
 
-def action_params(body: bytes) -> ActionParams:
+def parse_action_params(body: bytes) -> ActionParams:
     try:
         made = ActionParams.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError:
@@ -50,13 +50,13 @@ def action_params(body: bytes) -> ActionParams:
     return made
 
 
-def filters(given: Mapping[str, str], names: Collection[str] = FILTERS) -> dict[str, str]:
+def read_filters(given: Mapping[str, str], names: Collection[str] = FILTERS) -> dict[str, str]:
     """Return the filters with these names from a URL query, without empty ones."""
     # The default names are the filters of dead records.
     return {name: given[name] for name in names if given.get(name)}
 
 
-def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:
+def parse_number(given: Mapping[str, str], name: str, default: Any = None) -> Any:
     text = given.get(name)
     if text is None:
         return default

@@ -18,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 
 from partbox.dashboard import request_params
 from partbox.dashboard.access import ACTIONS, Action, Guard, Refusal
-from partbox.dashboard.background_calls import SingleFlight, in_background, progress_lines
+from partbox.dashboard.background_calls import SingleFlight, run_in_background, stream_progress
 from partbox.dashboard.feed import Feed
 from partbox.dashboard.operator_actions import PAGE, OperatorActions
-from partbox.dashboard.page_text import LONG, cut, error_text
+from partbox.dashboard.page_text import LONG, cut_text, format_error
 from partbox.dashboard.record_views import RecordViews
 from partbox.dashboard.request_params import ActionParams
 from partbox.db.operator.actions import acting_as
@@ -78,181 +78,191 @@ class PageRoutes:
         self._single_flight = SingleFlight()
         self._streams = 0
 
-    def routes(self) -> list[BaseRoute]:
-        acting = {path: self._action_endpoint(path, act) for path, act in self._operator.actions.items()}
-        acting |= {path: self._bulk_endpoint(act) for path, act in self._operator.bulk.items()}
+    def build_routes(self) -> list[BaseRoute]:
+        acting = {path: self._build_action_endpoint(path, act) for path, act in self._operator.actions.items()}
+        acting |= {path: self._build_bulk_endpoint(act) for path, act in self._operator.bulk_actions.items()}
         return [
-            *self._files(),
-            self._route("/events", self._events),
-            self._route("/api/unlock", self._unlock, "retry"),
-            self._route("/api/lags", self._lags),
-            self._route("/api/dead", self._dead),
-            self._route("/api/dead-groups", self._dead_groups),
-            self._route("/api/find", self._find),
-            self._route("/api/records/{record}", self._show),
-            self._route("/api/records/{record}/payload", self._payload, "payload"),
-            self._route("/api/actions", self._done),
-            self._route("/api/blocked", self._blocked),
-            *(self._route(f"/api/{path}", endpoint, _action(path)) for path, endpoint in acting.items()),
+            *self._list_file_routes(),
+            self._build_route("/events", self._answer_events),
+            self._build_route("/api/unlock", self._answer_unlock, "retry"),
+            self._build_route("/api/lags", self._answer_lags),
+            self._build_route("/api/dead", self._answer_dead),
+            self._build_route("/api/dead-groups", self._answer_dead_groups),
+            self._build_route("/api/find", self._answer_find),
+            self._build_route("/api/records/{record}", self._answer_show),
+            self._build_route("/api/records/{record}/payload", self._answer_payload, "payload"),
+            self._build_route("/api/actions", self._answer_done),
+            self._build_route("/api/blocked", self._answer_blocked),
+            *(self._build_route(f"/api/{path}", endpoint, _find_action(path)) for path, endpoint in acting.items()),
         ]
 
-    def _route(self, path: str, endpoint: Endpoint, action: Action = "look") -> Route:
+    def _build_route(self, path: str, endpoint: Endpoint, action: Action = "look") -> Route:
         # The endpoint runs only if the guard allows the action. Errors are answered with one line of JSON.
 
         async def guarded(request: Request) -> Response:
-            judgement = await self._guard.judge(request, action)
+            judgement = await self._guard.judge_request(request, action)
             if isinstance(judgement, Refusal):
-                return _plain({"error": judgement.why}, judgement.status)
+                return _build_response({"error": judgement.reason}, judgement.status)
             request.state.identity = judgement
             try:
                 return await endpoint(request)
             except PartboxError as error:
-                return _plain({"error": error_text(error, 2 * LONG)}, 400)
+                return _build_response({"error": format_error(error, 2 * LONG)}, 400)
             except psycopg.Error as error:
-                return _plain({"error": f"the database: {error_text(error, 2 * LONG)}"}, 503)
+                return _build_response({"error": f"the database: {format_error(error, 2 * LONG)}"}, 503)
 
         return Route(path, guarded, methods=["GET" if action in READING else "POST"], name=path)
 
-    def _files(self) -> Iterator[Route]:
+    def _list_file_routes(self) -> Iterator[Route]:
         # The page itself is at `/`. The files hold no data and need no build.
         for each in files("partbox.dashboard").joinpath("static").iterdir():
             if (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
                 answer = Response(each.read_bytes(), headers=FILE | {"content-type": kind})
                 path = "/" if each.name == "index.html" else f"/{each.name}"
-                yield Route(path, self._file(answer, guarded=path == "/"), methods=["GET"], name=each.name)
+                yield Route(
+                    path, self._build_file_endpoint(answer, guarded=path == "/"), methods=["GET"], name=each.name
+                )
 
-    def _file(self, answer: Response, *, guarded: bool) -> Endpoint:
+    def _build_file_endpoint(self, answer: Response, *, guarded: bool) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            judgement = await self._guard.judge(request, "look") if guarded and self._guard.guards_all else ""
+            judgement = await self._guard.judge_request(request, "look") if guarded and self._guard.guards_all else ""
             return (
-                PlainTextResponse(judgement.why, judgement.status, DATA) if isinstance(judgement, Refusal) else answer
+                PlainTextResponse(judgement.reason, judgement.status, DATA)
+                if isinstance(judgement, Refusal)
+                else answer
             )
 
         return endpoint
 
-    async def _events(self, request: Request) -> Response:
+    async def _answer_events(self, request: Request) -> Response:
         # The browser gets server-sent events, one frame a second, for `STREAM_SECONDS` seconds.
         if self._streams >= MOST_STREAMS:
-            return _plain({"error": TOO_MANY}, 503)
+            return _build_response({"error": TOO_MANY}, 503)
         self._streams += 1
-        return _Stream(self._stream(request), self._end_stream)
+        return _EventStream(self._stream_frames(request), self._end_stream)
 
     def _end_stream(self) -> None:
         self._streams -= 1
 
-    async def _rights(self, request: Request) -> dict[str, Any]:
+    async def _find_rights(self, request: Request) -> dict[str, Any]:
         # `identity` is the name that is logged with the viewer's actions.
-        may = [each for each in ACTIONS if not isinstance(await self._guard.judge(request, each), Refusal)]
-        return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
+        may = [each for each in ACTIONS if not isinstance(await self._guard.judge_request(request, each), Refusal)]
+        return {"may": may, "unlock": self._guard.has_unlock_token, "identity": cut_text(request.state.identity)}
 
-    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
+    async def _stream_frames(self, request: Request) -> AsyncIterator[bytes]:
         subscription, first, ends = request.query_params.get("subscription"), True, time.monotonic() + STREAM_SECONDS
-        rights = await self._rights(request)
+        rights = await self._find_rights(request)
         stopping = getattr(request.state, "stopping", None) or asyncio.Event()
         with self._feed.keep_refreshing():
             if not self._feed.is_fresh:
-                await self._feed.next_refresh(stopping)
+                await self._feed.await_refresh(stopping)
             while not stopping.is_set():
-                frame = self._feed.frame(subscription, history=first)
+                frame = self._feed.build_frame(subscription, history=first)
                 first = False
                 yield b"data: " + orjson.dumps(frame | rights) + b"\n\n"
                 if time.monotonic() >= ends:
                     return
-                await self._feed.next_refresh(stopping)
+                await self._feed.await_refresh(stopping)
 
-    async def _unlock(self, request: Request) -> Response:
+    async def _answer_unlock(self, request: Request) -> Response:
         # The guard has refused a wrong token before.
-        await _body(request)
-        return _plain({"unlocked": True})
+        await _read_body(request)
+        return _build_response({"unlocked": True})
 
-    async def _lags(self, request: Request) -> Response:
+    async def _answer_lags(self, request: Request) -> Response:
         found = self._feed.lags.list_worst(MOST_LAGS)
-        return _plain([{"name": name, "label": cut(name), "now": now, "bars": bars} for name, now, bars in found])
-
-    async def _dead_groups(self, request: Request) -> Response:
-        return await self._respond_shared(
-            self._operator.dead_groups, request, request_params.filters(request.query_params)
+        return _build_response(
+            [{"name": name, "label": cut_text(name), "now": now, "bars": bars} for name, now, bars in found]
         )
 
-    async def _dead(self, request: Request) -> Response:
-        filters = request_params.filters(request.query_params)
-        after = request_params.number(request.query_params, "after")
-        return await self._respond_shared(self._operator.dead, request, filters, after)
+    async def _answer_dead_groups(self, request: Request) -> Response:
+        return await self._respond_shared(
+            self._operator.list_dead_groups, request, request_params.read_filters(request.query_params)
+        )
 
-    async def _find(self, request: Request) -> Response:
+    async def _answer_dead(self, request: Request) -> Response:
+        filters = request_params.read_filters(request.query_params)
+        after = request_params.parse_number(request.query_params, "after")
+        return await self._respond_shared(self._operator.list_dead, request, filters, after)
+
+    async def _answer_find(self, request: Request) -> Response:
         given = request.query_params
-        filters = request_params.filters(given, request_params.FINDING)
-        before = request_params.number(given, "before")
-        return _plain(await in_background(lambda: self._records.find(given.get("find") or None, before, filters)))
+        filters = request_params.read_filters(given, request_params.FINDING)
+        before = request_params.parse_number(given, "before")
+        return _build_response(
+            await run_in_background(lambda: self._records.find_records(given.get("find") or None, before, filters))
+        )
 
-    async def _show(self, request: Request) -> Response:
-        return _plain(await in_background(partial(self._records.show, _record(request))))
+    async def _answer_show(self, request: Request) -> Response:
+        return _build_response(await run_in_background(partial(self._records.show_record, _parse_record_id(request))))
 
-    async def _payload(self, request: Request) -> Response:
-        found = await in_background(partial(self._records.payload, record := _record(request)))
+    async def _answer_payload(self, request: Request) -> Response:
+        found = await run_in_background(partial(self._records.read_payload, record := _parse_record_id(request)))
         text = "page: payload of record %d shown to %s"
-        log_event(log, "command", text, record, cut(request.state.identity), command="page payload")
-        return _plain(found)
+        log_event(log, "command", text, record, cut_text(request.state.identity), command="page payload")
+        return _build_response(found)
 
-    async def _done(self, request: Request) -> Response:
-        return _plain(await in_background(partial(self._operator.done, request.query_params.get("subscription"))))
+    async def _answer_done(self, request: Request) -> Response:
+        return _build_response(
+            await run_in_background(partial(self._operator.list_done, request.query_params.get("subscription")))
+        )
 
-    async def _blocked(self, request: Request) -> Response:
-        limit = request_params.number(request.query_params, "limit", PAGE) or PAGE
-        return await self._respond_shared(self._operator.blocked, request, limit)
+    async def _answer_blocked(self, request: Request) -> Response:
+        limit = request_params.parse_number(request.query_params, "limit", PAGE) or PAGE
+        return await self._respond_shared(self._operator.list_blocked, request, limit)
 
     async def _respond_shared(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
         # Simultaneous equal requests share one result.
-        return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
+        return _build_response(await self._single_flight.share_call(work, _read_subscription(request), *arguments))
 
-    def _action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
+    def _build_action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            params = await _body(request)
+            params = await _read_body(request)
             try:
-                result = await in_background(lambda: acting_as(request.state.identity)(act)(params))
+                result = await run_in_background(lambda: acting_as(request.state.identity)(act)(params))
             finally:
-                self._single_flight.clear()
+                self._single_flight.forget_answers()
             text, within = "page: %s of %s in subscription %r by %s: %s", params.subscription
-            values = name, params.handler or params.records, within, cut(request.state.identity), result
+            values = name, params.handler or params.records, within, cut_text(request.state.identity), result
             log_event(log, "command", text, *values, command=f"page {name}", subscription=within)
-            return _plain(result)
+            return _build_response(result)
 
         return endpoint
 
-    def _bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
+    def _build_bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
         # The endpoint acts on many records, and streams progress, and the total at the end, as lines of JSON. A closed
         # connection ends the action between two chunks.
 
         async def endpoint(request: Request) -> Response:
-            params = await _body(request)
+            params = await _read_body(request)
             if params.records:
                 raise PartboxError("records: this order is for all that match its filters: leave them out")
             work = acting_as(request.state.identity)(partial(act, **params.filters, subscription=params.subscription))
-            return StreamingResponse(progress_lines(work, self._single_flight.clear), headers=DATA | LINES)
+            return StreamingResponse(stream_progress(work, self._single_flight.forget_answers), headers=DATA | LINES)
 
         return endpoint
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """An HTTP response of server-sent events that calls `ended` exactly once at its end, even if nothing was sent."""
 
     def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
         super().__init__(content, headers=DATA | EVENTS)
-        self._ended = ended
+        self._on_end = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._ended()
+            self._on_end()
 
 
-def _action(path: str) -> Action:
+def _find_action(path: str) -> Action:
     # A path is, for example, `dead/replay-all`. Both limit actions need the same right.
     return "limit" if path.startswith("limit/") else cast(Action, path.rpartition("/")[2].removesuffix("-all"))
 
 
-async def _body(request: Request) -> ActionParams:
+async def _read_body(request: Request) -> ActionParams:
     # The body must be JSON, because no form of another site can send JSON.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise PartboxError("the request must be of content type application/json")
@@ -261,20 +271,20 @@ async def _body(request: Request) -> ActionParams:
         body += chunk
         if len(body) > request_params.LARGEST_BODY:
             raise PartboxError(f"the request is larger than {request_params.LARGEST_BODY} bytes")
-    return request_params.action_params(bytes(body))
+    return request_params.parse_action_params(bytes(body))
 
 
-def _record(request: Request) -> int:
+def _parse_record_id(request: Request) -> int:
     # A path converter of Starlette would fail on a wrong id.
-    found = request_params.number(request.path_params, "record")
+    found = request_params.parse_number(request.path_params, "record")
     if not 0 < found <= MAX_BIGINT:
         raise PartboxError(f"record {found} is no id of a record")
     return int(found)
 
 
-def _subscription(request: Request) -> str:
+def _read_subscription(request: Request) -> str:
     return request.query_params.get("subscription", "default")
 
 
-def _plain(value: Any, status: int = 200) -> Response:
+def _build_response(value: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(value), status, headers=DATA | {"content-type": "application/json"})

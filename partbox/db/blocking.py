@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.string import ByteaBinaryLoader
 
 from partbox.db import deadline
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.db.type_conversion import DEFAULTS
 
 Row = tuple[Any, ...]
@@ -27,7 +27,7 @@ PREPARED_LIMIT: Final = 16
 """Statements that a connection keeps prepared. Polls for several ranges of ids are among them."""
 
 LOAD_BATCH: Final = 200
-"""Rows that are converted before `look` sees them, few enough to be still in the processor's cache."""
+"""Rows that are converted before `on_rows` sees them, few enough to be still in the processor's cache."""
 
 _RAW = ("uuid", "timestamptz", "json")
 # A name is never used again, not even by another connection.
@@ -49,35 +49,35 @@ def fetch(
     values: Mapping[str, object],
     *,
     planned: Mapping[str, int] | None = None,
-    look: Callable[[Sequence[Row]], object] | None = None,
+    on_rows: Callable[[Sequence[Row]], object] | None = None,
 ) -> list[Row]:
     """Run the named SQL query with these values and return all of its rows.
 
     Every value is sent as text, or as null if it is None. `planned` gives the integers that are written into the text
-    of the statement, so that the planner knows them. `look` is called with each batch of `LOAD_BATCH` rows as soon as
-    they are loaded. Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server closed
-    it, and the error of the server if the statement failed."""
+    of the statement, so that the planner knows them. `on_rows` is called with each batch of `LOAD_BATCH` rows as soon
+    as they are loaded. Raise `HungError` if the deadline of the connection cut it, `OperationalError` if the server
+    closed it, and the error of the server if the statement failed."""
     # On a connection opened with `prepared` (see db/connect.py) each statement is planned once. A statement that has
     # values in its text is planned once for these values, so its plan leaves out the segments that the values exclude.
     # Such segments would be locked and checked in every execution.
     text, names = _number_parameters(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
-    with (limit := deadline.of(conn)):
+    with (limit := deadline.deadline_of(conn)):
         result = _execute(conn, text, params)
     if conn.pgconn.status != ConnStatus.OK:
-        raise limit.lost_error()
+        raise limit.build_lost_error()
     if result.status != ExecStatus.TUPLES_OK:
-        raise _statement_error(conn, result)
+        raise _build_error(conn, result)
     # The connection may be lent to handlers or belong to the application, which may have registered loaders of their
     # own.
-    transformer = Transformer(DEFAULTS if getattr(conn, "lent", True) else conn)
+    transformer = Transformer(DEFAULTS if getattr(conn, "is_lent", True) else conn)
     transformer.set_pgresult(result)
-    if look is None:
+    if on_rows is None:
         return transformer.load_rows(0, result.ntuples, tuple)
     rows: list[Row] = []
     for first in range(0, result.ntuples, LOAD_BATCH):
         some = transformer.load_rows(first, min(first + LOAD_BATCH, result.ntuples), tuple)
-        look(some)
+        on_rows(some)
         rows += some
     return rows
 
@@ -85,10 +85,10 @@ def fetch(
 def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
     """Run several SQL statements in one round trip. Return the first row of the last result as texts."""
     # Return an empty tuple if there is no row.
-    with (limit := deadline.of(conn)):
+    with (limit := deadline.deadline_of(conn)):
         result = conn.pgconn.exec_(script)
     if conn.pgconn.status != ConnStatus.OK:
-        raise limit.lost_error()
+        raise limit.build_lost_error()
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_from_result(result)
     values = [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else []
@@ -128,7 +128,7 @@ def _execute(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
     return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type]
 
 
-def _statement_error(conn: Conn, result: PGresult) -> Error:
+def _build_error(conn: Conn, result: PGresult) -> Error:
     # Stop preparing statements on this connection if a pooler lost its prepared statements.
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(
@@ -153,4 +153,4 @@ def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], .
         names.append(named)
         return b"$%d" % len(names)
 
-    return _NAMED.sub(put_parameter, query(name, schema)), tuple(names)
+    return _NAMED.sub(put_parameter, load_query(name, schema)), tuple(names)

@@ -15,16 +15,16 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.callables import name_of, place_of
-from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, deadline_for_lease, watched
+from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, deadline_for_lease, watch_connection
 from partbox.db.driver import AsyncPlainConnection, AsyncPlainCursor, PlainConnection, PlainCursor
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.platform import call_in_forked_children, refuse_on_windows
-from partbox.text.dsn import bare, connect_share, parts
-from partbox.text.printing import printable_line, text_of
-from partbox.text.secrets import masked
-from partbox.text.wording import command
+from partbox.text.dsn import connect_share, parse_dsn, strip_text
+from partbox.text.printing import shorten_line, text_of
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import format_command
 
 is_instrumented = False
 """True if an application's patch of psycopg also applies to workers' connections. See `Tracing(statements=True)`."""
@@ -60,12 +60,12 @@ default_dsn: Callable[[], str] | None = None
 """Returns the DSN if nobody names one: the DSN of the framework that this process belongs to."""
 
 
-class NoDsn(psycopg.OperationalError):
+class NoDsnError(psycopg.OperationalError):
     """Error: the application's function that supplies the database address (DSN) failed or returned none. Workers
     retry, as they do if a server does not answer."""
 
 
-class PoolerRefused(psycopg.OperationalError):
+class PoolerRefusedError(psycopg.OperationalError):
     """Error: a connection pooler refused the startup options, and the setting `pooler` is not set."""
 
 
@@ -81,32 +81,32 @@ class DsnSource:
     dsn: Dsn | None
 
     def __call__(self) -> str:
-        return resolve(self.dsn)
+        return resolve_dsn(self.dsn)
 
 
-def resolve(dsn: Dsn | None) -> str:
+def resolve_dsn(dsn: Dsn | None) -> str:
     """Turn the DSN setting into a valid libpq connection string. Raise `SettingsError` if it is invalid."""
-    # A callable is called; raise `NoDsn` if it gives no DSN. `embedded:` starts the embedded server and gives its
+    # A callable is called; raise `NoDsnError` if it gives no DSN. `embedded:` starts the embedded server and gives its
     # address. None and the empty string mean the default DSN of a framework. `SettingsError` is raised for a missing or
     # invalid DSN, and quotes no part of it.
     if callable(dsn):
         return _call_dsn_source(dsn)
     if not dsn and default_dsn is not None:
         dsn = default_dsn()
-    dsn = bare(dsn or "")
+    dsn = strip_text(dsn or "")
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):
         refuse_on_windows("the embedded PostgreSQL runs on Linux and macOS: give the DSN of a server")
         from partbox.embedded import address
 
-        return address.resolve(dsn)
-    parts(dsn)
+        return address.resolve_dsn(dsn)
+    parse_dsn(dsn)
     return dsn
 
 
 def _call_dsn_source(source: Callable[[], str]) -> str:
-    # Raise `NoDsn` if the application's callable fails or returns no usable DSN.
+    # Raise `NoDsnError` if the application's callable fails or returns no usable DSN.
     # Any failure may be temporary.
     try:
         given: object = source()
@@ -115,33 +115,33 @@ def _call_dsn_source(source: Callable[[], str]) -> str:
     # The callable may raise anything, `SystemExit` too. The text may contain a password, so it is masked and the cause
     # is dropped.
     except BaseException as error:
-        error_text = printable_line(
-            masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), MAX_ERROR_LENGTH
+        error_text = shorten_line(
+            mask_secrets(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), MAX_ERROR_LENGTH
         )
-        raise NoDsn(f"the DSN callable failed ({_describe_source(source)}): {error_text}") from None
+        raise NoDsnError(f"the DSN callable failed ({_describe_source(source)}): {error_text}") from None
     # A subclass of `str` may redefine its methods.
     text = text_of(given) if issubclass(type(given), str) else ""
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
-        raise NoDsn(
+        raise NoDsnError(
             f"the DSN callable returned {kind} ({_describe_source(source)}): it must return a text such as "
             "postgresql://user@host/database"
         )
     try:
-        return resolve(text)
+        return resolve_dsn(text)
     except PartboxError as error:
-        raise NoDsn(f"the DSN callable returned no usable DSN ({_describe_source(source)}): {error}") from None
+        raise NoDsnError(f"the DSN callable returned no usable DSN ({_describe_source(source)}): {error}") from None
 
 
 def _describe_source(source: Callable[[], str]) -> str:
     try:
-        return printable_line(f"{name_of(source)}, {place_of(source)}", MAX_ERROR_LENGTH)
+        return shorten_line(f"{name_of(source)}, {place_of(source)}", MAX_ERROR_LENGTH)
     # The callable belongs to the application and may fail when its attributes are read.
     except Exception as wrong:
         return f"a callable without a name: {type(wrong).__name__}"
 
 
-def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
+def build_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
     """Return the libpq parameters for a new connection: the DSN's own, and timeouts derived from `lease` in seconds.
 
     The DSN takes precedence except for `target_session_attrs`. With `pooler` no session options are sent: a transaction
@@ -149,7 +149,7 @@ def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, mo
     # A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     # than half of it.
     whole = max(2, int(lease))
-    given = parts(dsn)
+    given = parse_dsn(dsn)
     merged: dict[str, Any] = {
         "application_name": name,
         "client_encoding": "utf8",
@@ -192,38 +192,40 @@ def connect(
     lease: float,
     pooler: bool = False,
     name: str = "partbox",
-    lent: bool = False,
+    is_lent: bool = False,
     prepared: bool = False,
     limit: float | None = None,
 ) -> WatchedConnection:
     """Open a worker's connection in autocommit mode. It is cut if the server does not answer in time.
 
     - `lease`: seconds, from which all timeouts follow
-    - `lent`: an application's code uses the connection, so psycopg's defaults hold for results and prepared statements
+    - `is_lent`: an application's code uses the connection, so psycopg's defaults hold for results and prepared
+    statements
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
 
-    Raise `PoolerRefused` if a pooler refuses the options, and `OperationalError` if the server cannot be reached."""
+    Raise `PoolerRefusedError` if a pooler refuses the options, and `OperationalError` if the server cannot be
+    reached."""
     # Results of a lent connection are not binary, for types that psycopg reads as text. Without a pooler, psycopg
     # prepares statements on it as by default. On all other connections psycopg prepares none.
-    more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
-    conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
-    factory, adapters = (PlainCursor[Any], None) if lent else (BinaryCursor, DEFAULTS)
-    prepare_threshold = PREPARE_THRESHOLD if lent and not pooler else None
+    more = ("" if is_lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
+    conninfo = make_conninfo("", **build_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
+    factory, adapters = (PlainCursor[Any], None) if is_lent else (BinaryCursor, DEFAULTS)
+    prepare_threshold = PREPARE_THRESHOLD if is_lent and not pooler else None
     try:
         conn: WatchedConnection = _connect_method(WatchedConnection, PlainConnection)(
             conninfo, autocommit=True, prepare_threshold=prepare_threshold, cursor_factory=factory, context=adapters
         )
     except psycopg.OperationalError as error:
         if POOLER_REFUSAL in str(error) and not pooler:
-            raise PoolerRefused(_pooler_refusal_text(error)) from None
+            raise PoolerRefusedError(_describe_refusal(error)) from None
         raise
-    conn.lent, conn.pooled = lent, pooler
+    conn.is_lent, conn.is_pooled = is_lent, pooler
     _open_connections.add(conn)
     conn.watch(deadline_for_lease(lease) if limit is None else limit)
     try:
         if not pooler:
-            _set_up_session(conn, lent=lent, prepared=prepared)
+            _set_up_session(conn, is_lent=is_lent, prepared=prepared)
     except BaseException:
         conn.close()
         raise
@@ -233,15 +235,15 @@ def connect(
 async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
     """Open an asyncio connection for event handlers. It is cut if the server does not answer in time."""
     # The connection is in autocommit mode. A deadline watches it.
-    conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name))
+    conninfo = make_conninfo("", **build_parameters(dsn, lease=lease, pooler=pooler, name=name))
     prepare_threshold = None if pooler else PREPARE_THRESHOLD
     conn: WatchedAsyncConnection = await _connect_method(WatchedAsyncConnection, AsyncPlainConnection)(
         conninfo, autocommit=True, prepare_threshold=prepare_threshold, cursor_factory=AsyncPlainCursor[Any]
     )
     _open_connections.add(conn)
-    conn.deadline = watched(conn, deadline_for_lease(lease))
+    conn.deadline = watch_connection(conn, deadline_for_lease(lease))
     if not pooler and conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
-        await conn.execute(query("untimed", "partbox"))
+        await conn.execute(load_query("untimed", "partbox"))
     return conn
 
 
@@ -256,16 +258,16 @@ def connect_plain(dsn: str, **more: Any) -> Conn:
     return PlainConnection.connect(dsn, autocommit=True, context=DEFAULTS, cursor_factory=PlainCursor[Any], **more)
 
 
-def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
+def _set_up_session(conn: WatchedConnection, *, is_lent: bool, prepared: bool) -> None:
     if conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
-        conn.execute(query("untimed", "partbox"))
-    if not lent:
-        seeing, path, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None, None)
+        conn.execute(load_query("untimed", "partbox"))
+    if not is_lent:
+        seeing, path, _ = conn.execute(load_query("session_begin", "partbox")).fetchone() or (False, None, None)
         # A session that does not see the option lost it to a pooler, which accepted the options and did not pass them
         # on. Other clients share such a session, so the `search_path` stays.
-        conn.pooled = not seeing
-        conn.path = path if seeing else None
-    if prepared and conn.execute(query("is_planned", "partbox")).fetchone() == (True,):
+        conn.is_pooled = not seeing
+        conn.search_path = path if seeing else None
+    if prepared and conn.execute(load_query("is_planned", "partbox")).fetchone() == (True,):
         conn.prepared = OrderedDict()
 
 
@@ -273,11 +275,11 @@ def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
     """Set the connection's `search_path` back to the default of the database role."""
     # This is for SQL and tables that an operator names. In a worker's session, names without a schema are PostgreSQL's
     # own only. `here` limits the change to the current transaction.
-    if isinstance(conn, WatchedConnection) and conn.path is not None:
-        conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
+    if isinstance(conn, WatchedConnection) and conn.search_path is not None:
+        conn.execute(load_query("search_path", "partbox"), {"path": conn.search_path, "here": here})
 
 
-def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
+def _describe_refusal(error: psycopg.OperationalError) -> str:
     error_text = str(error).splitlines()[0].rpartition("FATAL:")[2].strip()
     return (
         f"a connection pooler, such as PgBouncer, refuses the options of a session ({error_text}): set "
@@ -289,7 +291,7 @@ def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
     """Return whether a standby server answers at this DSN. False also if no server answers."""
     # Call it after `connect` found no primary.
-    kwargs = connection_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
+    kwargs = build_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
         connect_plain(make_conninfo("", **kwargs)).close()
     except psycopg.Error:
@@ -297,11 +299,11 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
     return True
 
 
-def check(conn: Conn, schema: str) -> None:
+def check_server(conn: Conn, schema: str) -> None:
     """Raise `SchemaError` unless this server is the right primary and the role may read record ids."""
     # The right primary is that of the cluster that wrote the cursors: a logical copy of the schema has the cursors of
     # another cluster. A lost witness of the marker is written again, if the role may do so and no transaction is open.
-    row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
+    row = conn.execute(load_query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:
         raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
@@ -312,12 +314,12 @@ def check(conn: Conn, schema: str) -> None:
     if not original:
         raise SchemaError(
             f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
-            f"workers would lose events; {command('rebase', schema)} adopts it"
+            f"workers would lose events; {format_command('rebase', schema)} adopts it"
         )
     if any(worn) and conn.info.transaction_status == TransactionStatus.IDLE:
         # Another session may have the privilege and write the witness.
         with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):
-            conn.execute(query("mark", schema), {})
+            conn.execute(load_query("mark", schema), {})
 
 
 def _detach_inherited() -> None:

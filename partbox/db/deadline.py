@@ -51,7 +51,7 @@ class Deadline:
         self._first_overdue = inf
         # A duplicate of our own: libpq may close its number at any time, and another file could get the number.
         self._fd = fd
-        self._closing = threading.Lock()
+        self._closing_lock = threading.Lock()
 
     def __enter__(self) -> None:
         self._expires_at = time.monotonic() + self.limit
@@ -79,7 +79,7 @@ class Deadline:
             self._shut_socket()
         self._first_overdue = until
 
-    def lost_error(self, error: str = "the server closed the connection") -> OperationalError:
+    def build_lost_error(self, error: str = "the server closed the connection") -> OperationalError:
         """Return the exception for a lost connection: `HungError` if the time limit cut it."""
         # Otherwise return `OperationalError` with the text `error`.
         if self.is_cut:
@@ -88,7 +88,7 @@ class Deadline:
 
     def close(self) -> None:
         """Close this object's own duplicate of the connection's socket. Repeated calls do nothing."""
-        with self._closing:
+        with self._closing_lock:
             fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -96,12 +96,12 @@ class Deadline:
     def release_in_child(self) -> None:
         """Close the duplicate of the connection's socket in a forked child process."""
         # The thread that holds the lock does not exist there.
-        self._closing = threading.Lock()
+        self._closing_lock = threading.Lock()
         self.close()
 
     def _shut_socket(self) -> None:
         # Without the lock `close` could free the number, and another file could get it before the shutdown.
-        with self._closing:
+        with self._closing_lock:
             if self._fd is None:
                 return
             self.is_cut = True
@@ -120,26 +120,26 @@ class _Watchdog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.watched: WeakSet[Deadline] = WeakSet()
+        self.deadlines: WeakSet[Deadline] = WeakSet()
         self._thread: threading.Thread | None = None
 
     def watch(self, deadline: Deadline) -> None:
         with self._lock:
-            self.watched.add(deadline)
+            self.deadlines.add(deadline)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="partbox-deadlines", daemon=True)
                 self._thread.start()
 
     def forget(self, deadline: Deadline) -> None:
         with self._lock:
-            self.watched.discard(deadline)
+            self.deadlines.discard(deadline)
 
     def _run(self) -> None:
         pause = CHECK_INTERVALS[0]
         while True:
             time.sleep(pause)
             with self._lock:
-                watched = list(self.watched)
+                watched = list(self.deadlines)
                 if not watched:
                     self._thread = None
                     return
@@ -156,7 +156,7 @@ def _reset_watchdog() -> None:
     # This runs in a forked child process.
     # The parent's threads are gone, a lock may be held, and no socket may stay open.
     global _watchdog  # noqa: PLW0603  one a process
-    for deadline in list(_watchdog.watched):
+    for deadline in list(_watchdog.deadlines):
         deadline.release_in_child()
     _watchdog = _Watchdog()
 
@@ -168,18 +168,18 @@ class WatchedConnection(PlainConnection[Any]):
     """A connection that is cut if the server does not answer in time, and that holds the state of its session."""
 
     deadline: Deadline = NO_DEADLINE
-    lent: bool = False  # an application's code uses it too, and may change how values are converted
+    is_lent: bool = False  # an application's code uses it too, and may change how values are converted
     incarnation: Any = None  # see db/delivery/server_incarnation.py
     baseline: Any = None  # see db/delivery/proof.py
-    pooled = False  # no options of a session were sent, or a pooler dropped them
-    path: str | None = None  # the role's `search_path`, if the session uses another one (see db/connect.py)
+    is_pooled = False  # no options of a session were sent, or a pooler dropped them
+    search_path: str | None = None  # the role's `search_path`, if the session uses another one (see db/connect.py)
     bell: int | None = None  # the oid of the bell's sequence (see db/delivery/bell.py)
     # Names of prepared statements by text, least recently used first (see db/blocking.py).
     prepared: OrderedDict[bytes, bytes] | None = None
 
     def watch(self, limit: float) -> None:
         """Cut this connection from now on if a statement takes longer than `limit` seconds."""
-        self.deadline = watched(self, limit)
+        self.deadline = watch_connection(self, limit)
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for the answer to an SQL statement. Raise `HungError` if the connection was cut after the time limit."""
@@ -190,7 +190,7 @@ class WatchedConnection(PlainConnection[Any]):
                 return super().wait(gen, *args, **kwargs)
         except OperationalError as error:
             if self.deadline.is_cut:
-                raise self.deadline.lost_error() from error
+                raise self.deadline.build_lost_error() from error
             raise
         # Psycopg cancels the statement and reads the answer, unless Ctrl-C came between two reads of its own code. With
         # an unread answer nothing more can be sent, not even the rollback.
@@ -230,11 +230,11 @@ class WatchedAsyncConnection(AsyncPlainConnection[Any]):
                 return await super().wait(gen, *args, **kwargs)
         except OperationalError as error:
             if self.deadline.is_cut:
-                raise self.deadline.lost_error() from error
+                raise self.deadline.build_lost_error() from error
             raise
 
 
-def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
+def watch_connection(conn: BaseConnection[Any], limit: float) -> Deadline:
     """Cut a psycopg connection from now on if a statement takes longer than `limit` seconds."""
     # Return the new deadline. Any psycopg connection is possible.
     deadline = Deadline(os.dup(conn.pgconn.socket), limit)
@@ -243,7 +243,7 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
     return deadline
 
 
-def of(conn: BaseConnection[Any]) -> Deadline:
+def deadline_of(conn: BaseConnection[Any]) -> Deadline:
     """Return the time limit of statements on a connection, or `NO_DEADLINE` if it has none."""
     return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NO_DEADLINE
 
@@ -252,7 +252,7 @@ def of(conn: BaseConnection[Any]) -> Deadline:
 def allow_long_statements(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
     """Within the block, allow statements on this connection to take `limit` seconds."""
     # This is for statements of an application, or others that are known to take long.
-    deadline = of(conn)
+    deadline = deadline_of(conn)
     before = deadline.limit
     if deadline is not NO_DEADLINE:
         deadline.limit = limit

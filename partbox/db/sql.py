@@ -15,7 +15,7 @@ from psycopg import sql as compose
 from psycopg.rows import args_row, tuple_row
 
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
-from partbox.protocol.bell import channel
+from partbox.protocol.bell import build_channel_name
 
 Conn = Connection[Any]  # rows of any kind
 T = TypeVar("T")
@@ -47,12 +47,12 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
 def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
     """Fill in the placeholders of an SQL text: object names, other named queries, and `more`."""
     # The names refer to the schema's objects.
-    return _composed(text, {**_schema_names(schema, "%"), **more})
+    return _compose_parts(text, {**_schema_names(schema, "%"), **more})
 
 
-def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Composed:
+def _compose_parts(text: str, names: dict[str, compose.Composable]) -> compose.Composed:
     parts = {field for _, field, _, _ in Formatter().parse(text) if field in _load_queries()}
-    queries = {part: _composed(_COMMENT.sub("", _load_queries()[part]), names) for part in parts}
+    queries = {part: _compose_parts(_COMMENT.sub("", _load_queries()[part]), names) for part in parts}
     return compose.SQL(text).format(**names, **queries)
 
 
@@ -75,74 +75,74 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
         "partition": relation("partition"),
         "parked": relation("parked"),
         "bell": compose.Literal(put(f"{quoted}.bell")),
-        "channel": compose.Literal(put(channel(schema))),
-        "channel_name": compose.Identifier(put(channel(schema))),
+        "channel": compose.Literal(put(build_channel_name(schema))),
+        "channel_name": compose.Identifier(put(build_channel_name(schema))),
     }
 
 
 @cache
-def plain_query(name: str, schema: str) -> bytes:
+def load_plain_query(name: str, schema: str) -> bytes:
     """Return the SQL of a named query for a statement without parameters, such as COPY."""
     # Percent signs are not doubled.
     return compose_text(_load_queries()[name], schema).as_bytes(DEFAULTS)
 
 
-def script(name: str, **parts: compose.Composable) -> bytes:
+def load_script(name: str, **parts: compose.Composable) -> bytes:
     """Return the SQL of a named query, or of several, to send in one message without parameters."""
     # Names refer to the default schema.
     return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
-def query(name: str, schema: str, queries: Path | None = None) -> bytes:
+def load_query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """Return the SQL of a named query for the schema, ready for parameters."""
     # Another distribution passes the folder of its own named queries as `queries`.
     # The schema's names are filled in, and percent signs in names are doubled.
-    return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
+    return _compose_parts(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 
 @cache
 def wrap_query(outer: str, name: str, schema: str) -> bytes:
     """Return the SQL of the query `outer` with the query `name` inserted at its placeholder `{act}`."""
     names = _schema_names(schema, "%%")
-    act = _composed(_COMMENT.sub("", _load_queries()[name]), names)
-    return _composed(_load_queries()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
+    act = _compose_parts(_COMMENT.sub("", _load_queries()[name]), names)
+    return _compose_parts(_load_queries()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
 
 
-def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+def fetch_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """Run a named query and return all its rows as tuples."""
     # The connection's row factory is not used.
     with conn.cursor(row_factory=tuple_row) as cursor:
-        return cursor.execute(query(name, schema), values).fetchall()
+        return cursor.execute(load_query(name, schema), values).fetchall()
 
 
-def records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
+def fetch_records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
     """Run a named query and return one object of the class `kind` per row."""
     # The object is made from the columns in their order.
     with conn.cursor(row_factory=args_row(kind)) as cursor:
-        return cursor.execute(query(name, schema), values).fetchall()
+        return cursor.execute(load_query(name, schema), values).fetchall()
 
 
-def own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+def fetch_own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """Run a named query with psycopg's default type adapters. Return its rows as tuples."""
     # The application may have changed the adapters of the connection.
     with OwnCursor(conn) as cursor:
-        return cursor.execute(query(name, schema), values).fetchall()
+        return cursor.execute(load_query(name, schema), values).fetchall()
 
 
-def row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
+def fetch_first_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
     """Run a named query and return its first row as a tuple, or None if there are no rows."""
-    return next(iter(rows(conn, name, schema, **values)), None)
+    return next(iter(fetch_rows(conn, name, schema, **values)), None)
 
 
-def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
+def fetch_one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
     """Run a named query that always returns at least one row, and return the first row as a tuple."""
-    return rows(conn, name, schema, **values)[0]
+    return fetch_rows(conn, name, schema, **values)[0]
 
 
-def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
+def fill_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
     """Return the SQL of a named query with `parts` filled in, ready for parameters."""
     # Only an import uses this, because it reads a table with a given name: see `sql/queries/imports.sql`.
     # The parts are for placeholders other than the schema's names.
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
-    return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)
+    return _compose_parts(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

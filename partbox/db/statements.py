@@ -7,73 +7,73 @@ from typing import Any, Protocol
 
 from psycopg.sql import Literal
 
-from partbox.db.sql import plain_query, query, script
+from partbox.db.sql import load_plain_query, load_query, load_script
 
 
-def _statement(name: str, find: Callable[[str, str], bytes] = query) -> Callable[[str], bytes]:
+def _build_statement(name: str, find: Callable[[str, str], bytes] = load_query) -> Callable[[str], bytes]:
     return cache(partial(find, name))
 
 
-publish = _statement("publish")
+publish = _build_statement("publish")
 """Insert one event. The row count is 1 if it was written."""
-publish_told = _statement("publish_told")
+publish_told = _build_statement("publish_told")
 """Insert one event. Returns a row if it was written."""
-publish_ringing = _statement("publish_ringing")
+publish_ringing = _build_statement("publish_ringing")
 """Insert one event, and ring if the flag is up. Returns a row if it was written, with whether it rang."""
-publish_unheard = _statement("publish_unheard")
+publish_unheard = _build_statement("publish_unheard")
 """Insert one event, and ring if wanted. Fails if it was not written."""
-refuse_unwritten = _statement("refuse_unwritten")
+refuse_unwritten = _build_statement("refuse_unwritten")
 """Fail, and so abort the transaction, because an event was not written."""
-publish_several = _statement("publish_several")
+publish_several = _build_statement("publish_several")
 """Insert several events. Fails unless all were written."""
-publish_several_ringing = _statement("publish_several_ringing")
+publish_several_ringing = _build_statement("publish_several_ringing")
 """Insert several events, and ring if the flag is up. Returns whether it rang. Fails unless all were written."""
-ring = _statement("ring")
+ring = _build_statement("ring")
 """Ring for partitions if the flag is up. Returns whether it rang."""
-publish_once = _statement("publish_once")
+publish_once = _build_statement("publish_once")
 """Insert one event with an idempotency key.
 
 Returns whether the key was unused. Fails if it was, but nothing was written.
 """
-publish_once_ringing = _statement("publish_once_ringing")
+publish_once_ringing = _build_statement("publish_once_ringing")
 """Insert as `publish_once` does, and ring."""
-take_keys = _statement("take_keys")
+take_keys = _build_statement("take_keys")
 """Take the idempotency keys of several events. Returns the positions of the keys that were unused."""
-used_keys = _statement("used_keys")
+used_keys = _build_statement("used_keys")
 """Return how many of the idempotency keys exist."""
-cancel = _statement("cancel")
+cancel = _build_statement("cancel")
 """Cancel a delayed event. Returns whether that was in time."""
-publish_clock = _statement("publish_clock")
+publish_clock = _build_statement("publish_clock")
 """Return the database's clock in microseconds since 1970, for events that are copied."""
-publish_copy = _statement("publish_copy", plain_query)
+publish_copy = _build_statement("publish_copy", load_plain_query)
 """COPY events whose times are all left to the database."""
-publish_copy_timed = _statement("publish_copy_timed", plain_query)
+publish_copy_timed = _build_statement("publish_copy_timed", load_plain_query)
 """COPY events of which some have times of their own."""
-publish_mark = _statement("publish_mark")
+publish_mark = _build_statement("publish_mark")
 """Note in the transaction that a batch was published."""
-published_marks = partial(query, "published_marks", "partbox")
+published_marks = partial(load_query, "published_marks", "partbox")
 """Return the batches that no savepoint has rolled back."""
 
 
-def published_anew(marks: str) -> bytes:
+def build_restored_marks(marks: str) -> bytes:
     """Return SQL that stores the marks of published batches again after a reset of the session settings."""
     # One statement stores all marks.
-    return script("published_anew", marks=Literal(marks))
+    return load_script("published_anew", marks=Literal(marks))
 
 
-publish_xid = partial(query, "publish_xid", "partbox")
+publish_xid = partial(load_query, "publish_xid", "partbox")
 """Return the transaction's id, for a later `published_status`."""
-published_status = partial(query, "published_status", "partbox")
+published_status = partial(load_query, "published_status", "partbox")
 """Return the state of a transaction: committed, aborted, or in progress."""
-inbox_first_time = _statement("inbox_first_time")
+inbox_first_time = _build_statement("inbox_first_time")
 """Note that a consumer has seen an event. Returns a row if it is the first time."""
-inbox_seen = _statement("inbox_seen")
+inbox_seen = _build_statement("inbox_seen")
 """Try the same again. Returns the lines of the executed plan, which count the rows that were in the way."""
-django_newest = _statement("django_newest")
+django_newest = _build_statement("django_newest")
 """Return the highest record id that was drawn."""
-django_published = _statement("django_published")
+django_published = _build_statement("django_published")
 """Return an id at or a little above the record that this session published last."""
-django_task = _statement("django_task")
+django_task = _build_statement("django_task")
 """Return path, payload, time, status, attempts, error and traceback of a task."""
 
 

@@ -29,7 +29,7 @@ class UtcLoader(TimestamptzBinaryLoader):
         return super().load(data).astimezone(UTC)
 
 
-def _defaults() -> AdaptersMap:
+def _copy_defaults() -> AdaptersMap:
     """Return a fresh copy of psycopg's default type adapters, with times in UTC."""
     # Nothing is copied from `psycopg.adapters`, which may be changed before partbox is imported.
     # Psycopg's own functions make the copy. Changes by the application do not affect it.
@@ -48,7 +48,7 @@ def _defaults() -> AdaptersMap:
     return made
 
 
-DEFAULTS: Final = _defaults()
+DEFAULTS: Final = _copy_defaults()
 
 
 class OwnCursor(PlainCursor[Row]):

@@ -91,7 +91,7 @@ class DeliveryAudit:
         """Allow repeated deliveries after this process, which is about to be killed with unsaved events."""
         self._killed.add(pid)
 
-    def read(self) -> list[RecordedDelivery]:
+    def read_deliveries(self) -> list[RecordedDelivery]:
         """Read the deliveries recorded since the last call, and return the first delivery of each event."""
         # Violations are counted.
         data = self._file.read()
@@ -116,7 +116,7 @@ class DeliveryAudit:
             self.phantoms += 1
             return False
         self._grow_to(each.order)
-        owner = self._owner(each)
+        owner = self._find_owner(each)
         if each.epoch != owner.epoch or each.step > self._last[each.order] + 1:
             self.out_of_order += 1
         self._last[each.order] = each.step
@@ -129,7 +129,7 @@ class DeliveryAudit:
         self.delivered += 1
         return True
 
-    def _owner(self, each: RecordedDelivery) -> _Owner:
+    def _find_owner(self, each: RecordedDelivery) -> _Owner:
         # The latest known owner of the partition may be a later one than the process that delivered.
         owner = self._owners.get(each.partition)
         if owner is None or each.epoch > owner.epoch:
@@ -171,7 +171,7 @@ class DeliveryMeter:
         self._published: deque[tuple[float, int]] = deque([(now, 0)])
         self._lags = array("f")
 
-    def read(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> Throughput:
+    def measure_deliveries(self, now: float, deliveries: Iterable[RecordedDelivery], published: int) -> Throughput:
         """Add the deliveries since the last call, and return the present counts, rates and lags."""
         # `published` counts all events so far.
         for each in deliveries:
@@ -190,15 +190,15 @@ class DeliveryMeter:
             delivered=len(self._lags),
             delivered_rate=len(self._recent) / span,
             rates={pid: count / span for pid, count in Counter(each.pid for each in self._recent).items()},
-            lags=_percentiles([each.lag for each in self._recent]),
+            lags=_compute_percentiles([each.lag for each in self._recent]),
         )
 
-    def lags(self) -> tuple[float, float] | None:
+    def compute_lags(self) -> tuple[float, float] | None:
         """Return the median and the 99th percentile of all lags in seconds, or None before the first delivery."""
-        return _percentiles(self._lags)
+        return _compute_percentiles(self._lags)
 
 
-def _percentiles(lags: Sequence[float]) -> tuple[float, float] | None:
+def _compute_percentiles(lags: Sequence[float]) -> tuple[float, float] | None:
     if not lags:
         return None
     ordered = sorted(lags)

@@ -6,7 +6,7 @@ import time
 
 import psycopg
 
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.demo.audit import STEPS
 from partbox.outbox import Outbox
 
@@ -33,23 +33,23 @@ class Shop:
         self.published = self.rolled_back = 0
         self.failure: Exception | None = None
 
-    def open(self) -> None:
+    def open_shop(self) -> None:
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            conn.execute(query("demo_shop", self._schema), {})
+            conn.execute(load_query("demo_shop", self._schema), {})
         for clerk in self._clerks:
             clerk.start()
 
-    def close(self) -> None:
+    def close_shop(self) -> None:
         """Stop publishing, and wait until every clerk has ended its transaction. Allowed if the shop is not open."""
         self._closing.set()
         for clerk in self._clerks:
             if clerk.ident is not None:
                 clerk.join()
 
-    def orders(self) -> list[tuple[int, int]]:
+    def list_orders(self) -> list[tuple[int, int]]:
         """Return the last step of each order from the shop's own table, as `(order, step)`."""
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
-            return conn.execute(query("demo_orders", self._schema), {}).fetchall()
+            return conn.execute(load_query("demo_orders", self._schema), {}).fetchall()
 
     def _run_clerk(self) -> None:
         try:
@@ -69,9 +69,11 @@ class Shop:
         declined = order_id is not None and random.random() < DECLINED
         with conn.transaction():
             if order_id is None:
-                moved = conn.execute(query("demo_place", self._schema), {"total": random.randrange(5, 500)}).fetchone()
+                moved = conn.execute(
+                    load_query("demo_place", self._schema), {"total": random.randrange(5, 500)}
+                ).fetchone()
             else:
-                moved = conn.execute(query("demo_advance", self._schema), {"id": order_id}).fetchone()
+                moved = conn.execute(load_query("demo_advance", self._schema), {"id": order_id}).fetchone()
             # Another clerk shipped the order first.
             if moved is None:
                 return

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.cluster_view import summary_table
+from partbox.terminal.cluster_view import build_summary_table
 
 LOST = 1
 # The exit code that shells use for Ctrl-C.
@@ -36,17 +36,17 @@ class Summary:
     cut_short: bool
 
     @property
-    def ok(self) -> bool:
+    def is_ok(self) -> bool:
         return not (self.out_of_order or self.made_up or (self.lost and not self.cut_short))
 
     @property
-    def code(self) -> int:
-        return LOST if not self.ok else CUT_SHORT if self.cut_short else 0
+    def exit_code(self) -> int:
+        return LOST if not self.is_ok else CUT_SHORT if self.cut_short else 0
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"ok": self.ok}
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self) | {"ok": self.is_ok}
 
-    def table(self) -> Table:
+    def build_table(self) -> Table:
         each = self.published / self.seconds if self.seconds else 0
         repeats = "all of them after a kill, of what was not saved yet"
         if self.unexplained:
@@ -66,12 +66,12 @@ class Summary:
         lag = ("-", "")
         if median is not None and most is not None:
             lag = f"{median:.1f} ms", f"median from publish to handler; 99 % within {most:.1f} ms"
-        return summary_table([*counts, ("lag", *lag)])
+        return build_summary_table([*counts, ("lag", *lag)])
 
-    def verdict(self) -> Text:
-        if self.ok and not self.cut_short:
+    def render_verdict(self) -> Text:
+        if self.is_ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
-        if self.ok:
+        if self.is_ok:
             return Text("ended at once, without waiting for what was on its way; 0 out of order", style="bold yellow")
         return Text(
             f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",

@@ -13,7 +13,7 @@ from partbox.db.inspect.stats import Cluster
 from partbox.demo.audit import Throughput
 from partbox.operations.stats import NewsItem
 from partbox.terminal import cluster_view
-from partbox.terminal.cluster_view import DIM, GAP, ROOMY, SIDE, ProcessColumn, full_screen
+from partbox.terminal.cluster_view import DIM, GAP, ROOMY, SIDE, ProcessColumn, make_full_screen
 from partbox.terminal.roster import Roster
 
 # Columns from which the numbers fit beside the map.
@@ -28,13 +28,13 @@ TOTALS = 7  # lines
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The state of the demo at one moment. `elapsed` is None until the shop opens. `seconds` is 0 for a run without an
-    end. `moved` are partitions that have just changed owner. `page` is the address of the live page."""
+    end. `moved_partitions` are partitions that have just changed owner. `page` is the address of the live page."""
 
     elapsed: float | None
     seconds: float
     cluster: Cluster
     roster: Roster
-    moved: frozenset[int]
+    moved_partitions: frozenset[int]
     events: Throughput
     duplicates: int
     out_of_order: int
@@ -46,11 +46,13 @@ def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
     roomy, beside = width >= ROOMY, width >= BESIDE
     room, taken = (height, SIDE) if beside else (height - SIDE, 2 * SIDE)
     most = max(2, max(room - 6, SIDE) - TOTALS - 2)
-    body = cluster_view.body(
+    body = cluster_view.build_body(
         frame.cluster,
         frame.roster,
-        frame.moved,
-        lambda columns: Group(_processes(frame, columns >= FULL, most), Text(), _totals(frame, columns >= WITH_RATES)),
+        frame.moved_partitions,
+        lambda columns: Group(
+            _render_processes(frame, columns >= FULL, most), Text(), _render_totals(frame, columns >= WITH_RATES)
+        ),
         width,
         BESIDE,
         GAP if roomy else 1,
@@ -65,18 +67,20 @@ def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
     on_top = left < lines
     count = max(3, left) if on_top or not lines else left - lines
     news = [
-        Text.assemble((local_time(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
+        Text.assemble((format_local_time(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
         # A slice from -0 would have all news.
         for each in list(frame.happenings)[-count:][:count]
     ]
     top, bottom = (page, []) if on_top else (Text(), [page] if lines else [])
-    return Group(_title(frame, roomy), top, body, Text(), *news, *bottom)
+    return Group(_render_title(frame, roomy), top, body, Text(), *news, *bottom)
 
 
-def line(frame: Frame) -> str:
-    owners = [f"{frame.roster.badge(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances]
+def format_line(frame: Frame) -> str:
+    owners = [
+        f"{frame.roster.find_badge(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances
+    ]
     events = frame.events
-    lags = f"lag p50 {_ms(events.lags[0])}, p99 {_ms(events.lags[1])}" if events.lags else "lag -"
+    lags = f"lag p50 {_format_ms(events.lags[0])}, p99 {_format_ms(events.lags[1])}" if events.lags else "lag -"
     return (
         f"{frame.elapsed or 0:4.0f} s  published {events.published:,} ({events.published_rate:,.0f}/s)  "
         f"delivered {events.delivered:,} ({events.delivered_rate:,.0f}/s)  pending {events.pending:,}  {lags}  "
@@ -85,20 +89,20 @@ def line(frame: Frame) -> str:
     )
 
 
-def local_time(happening: NewsItem) -> str:
+def format_local_time(happening: NewsItem) -> str:
     return f"{happening.at.astimezone():%H:%M:%S}  "
 
 
-def _title(frame: Frame, roomy: bool) -> Table:
+def _render_title(frame: Frame, roomy: bool) -> Table:
     end = f" of {frame.seconds:.0f} s" if frame.seconds else " s"
     elapsed = "starting" if frame.elapsed is None else f"{frame.elapsed:.0f}{end}"
-    return cluster_view.heading(
+    return cluster_view.build_heading(
         Text.assemble(("partbox demo", "bold"), ("  256 partitions by owner" if roomy else "", DIM)),
         Text.assemble((elapsed, "bold"), ("  Ctrl-C ends it", DIM)),
     )
 
 
-def _processes(frame: Frame, full: bool, most: int) -> Table:
+def _render_processes(frame: Frame, full: bool, most: int) -> Table:
     names = ("pid", "node", "partitions", "heartbeat", "events/s") if full else ("pid", "owns", "per s")
     columns = [ProcessColumn(name, 14 if name == "node" else None) for name in names]
     rows = []
@@ -107,14 +111,14 @@ def _processes(frame: Frame, full: bool, most: int) -> Table:
         cells: list[RenderableType] = [pid, owns, rate]
         if full:
             cells = [pid, Text(each.node), owns, f"{each.heartbeat_age:.1f} s ago", rate]
-        rows.append((frame.roster.badge(each.instance_id), cells))
-    return cluster_view.processes(columns, rows, most)
+        rows.append((frame.roster.find_badge(each.instance_id), cells))
+    return cluster_view.build_process_table(columns, rows, most)
 
 
-def _totals(frame: Frame, rates: bool) -> Table:
+def _render_totals(frame: Frame, rates: bool) -> Table:
     events = frame.events
-    half, most = map(_ms, events.lags) if events.lags else ("-", "-")
-    table = cluster_view.totals()
+    half, most = map(_format_ms, events.lags) if events.lags else ("-", "-")
+    table = cluster_view.build_totals()
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_row("published", f"{events.published:,}", f"{events.published_rate:,.0f}/s" if rates else "")
@@ -127,7 +131,7 @@ def _totals(frame: Frame, rates: bool) -> Table:
     return table
 
 
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 
 
@@ -136,31 +140,31 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """An output of frames and news. `show` is called inside `live()`, the other methods at any time."""
+    """An output of frames and news. `show_frame` is called inside `live()`, the other methods at any time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)
         draws = console.is_terminal and not console.is_dumb_terminal
         self._console = console if draws else Console(file=out, highlight=False, width=FOR_PIPES)
-        self._live = full_screen(console) if draws else None
+        self._live = make_full_screen(console) if draws else None
         self._due = 0.0
 
     def live(self) -> AbstractContextManager[object]:
         return self._live or nullcontext()
 
-    def show(self, frame: Frame) -> None:
+    def show_frame(self, frame: Frame) -> None:
         """Draw the demo on a terminal. On other outputs, print its numbers in one line if the next line is due."""
         if self._live is not None:
             self._live.update(render_demo(frame, *self._console.size), refresh=True)
         elif frame.elapsed is not None and frame.elapsed >= self._due:
             self._due = frame.elapsed + EVERY
-            self.report(line(frame))
+            self.print_text(format_line(frame))
 
     def print_happening(self, happening: NewsItem) -> None:
         # On a terminal nothing is printed, because the next frame shows the item.
         if self._live is None:
-            self.report(f"{local_time(happening)}{happening.text}")
+            self.print_text(f"{format_local_time(happening)}{happening.text}")
 
-    def report(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         self._console.print(text, markup=False)
         self._console.file.flush()

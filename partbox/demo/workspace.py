@@ -10,7 +10,7 @@ from typing import Final
 
 from partbox.db.connect import connect_plain
 from partbox.db.schema.migrate import migrate
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
@@ -35,33 +35,33 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
         else:
             with connect_plain(dsn) as conn:
                 refuse_existing(conn, schema, "demo")
-            stack.callback(_remove, dsn, schema)
+            stack.callback(_remove_schema, dsn, schema)
         migrate(dsn, schema)
         yield dsn, folder
 
 
 def refuse_existing(conn: Conn, schema: str, program: str) -> None:
     """Raise SettingsError if the schema exists already, so that `program` does not touch the data in it."""
-    if conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
+    if conn.execute(load_query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
         raise SettingsError(
             f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
             f"what one has left with `drop schema {schema} cascade`"
         )
 
 
-def drop(conn: Conn, schema: str) -> None:
-    conn.execute(query("workspace_drop", schema), {})
+def drop_schema(conn: Conn, schema: str) -> None:
+    conn.execute(load_query("workspace_drop", schema), {})
 
 
-def _remove(dsn: str, schema: str) -> None:
+def _remove_schema(dsn: str, schema: str) -> None:
     with connect_plain(dsn) as conn:
-        drop(conn, schema)
+        drop_schema(conn, schema)
 
 
 @contextmanager
 def temporary_folder(program: str) -> Iterator[Path]:
     """Yield a new temporary folder named for the program. For root, the embedded server's user can enter it."""
-    places = server_user.temporary_folders()
+    places = server_user.list_temporary_folders()
     if not places:
         usual = tempfile.gettempdir()
         raise SettingsError(f"{usual} is closed to other users: set TMPDIR to a folder that they can enter")

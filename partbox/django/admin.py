@@ -11,8 +11,8 @@ from partbox.django import database, outbox
 from partbox.django.conf import config
 from partbox.django.models import Dead, Record
 from partbox.errors import PartboxError
-from partbox.text.secrets import masked_headers, masked_or_none
-from partbox.text.wording import counted
+from partbox.text.secrets import mask_headers, mask_optional
+from partbox.text.wording import format_count
 
 # Records in a list. The log may be of any size and has no index for the list's queries.
 RECENT = 10_000
@@ -49,7 +49,7 @@ class RecordAdmin(ReadOnly):
 
     @admin.display(description="headers")
     def shown_headers(self, record: Record) -> Any:
-        return record.headers and masked_headers(record.headers)
+        return record.headers and mask_headers(record.headers)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         found = super().get_queryset(request).filter(partition__in=PARTITIONS).defer("payload")
@@ -58,11 +58,11 @@ class RecordAdmin(ReadOnly):
         return found.filter(id__gt=database.highest_record_id() - RECENT)
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("headers",) if _sees_payloads(request) else ("headers", "payload")
+        return ("headers",) if _may_see_payloads(request) else ("headers", "payload")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         # A URL of the admin page can filter by payload and headers, which would reveal a value guess by guess.
-        if lookup.partition("__")[0] in ("payload", "headers") and not _sees_payloads(request):
+        if lookup.partition("__")[0] in ("payload", "headers") and not _may_see_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
@@ -105,14 +105,14 @@ class DeadAdmin(ReadOnly):
     @admin.display(description="error", ordering="error")
     def shown_error(self, record: Dead) -> str | None:
         # An import or an older version may have stored secrets in the error.
-        return masked_or_none(record.error)
+        return mask_optional(record.error)
 
     @admin.display(description="traceback")
     def shown_traceback(self, record: Dead) -> str | None:
-        return masked_or_none(record.traceback)
+        return mask_optional(record.traceback)
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).filter(subscription=_subscription(request))
+        return super().get_queryset(request).filter(subscription=_read_subscription(request))
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
         return _has_permission(request, "replay_dead")
@@ -140,10 +140,10 @@ class DeadAdmin(ReadOnly):
                 else:
                     self.log_change(request, record, done)
         if number:
-            self.message_user(request, f"{counted(number, 'record')} {done}.", messages.SUCCESS)
+            self.message_user(request, f"{format_count(number, 'record')} {done}.", messages.SUCCESS)
 
 
-def _sees_payloads(request: HttpRequest) -> bool:
+def _may_see_payloads(request: HttpRequest) -> bool:
     return bool(request.user.has_perm("partbox.view_payload"))
 
 
@@ -152,7 +152,7 @@ def _has_permission(request: HttpRequest, permission: str) -> bool:
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 
 
-def _subscription(request: HttpRequest) -> str:
+def _read_subscription(request: HttpRequest) -> str:
     """Return the subscription that the list of dead records shows."""
     # The page of a record that was opened from the list keeps the subscription of the list.
     name = SubscriptionFilter.parameter_name

@@ -8,7 +8,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error as DatabaseError
 
-from partbox.db.schema.migrate import check as check_schema
+from partbox.db.schema.migrate import check_schema_version as check_schema
 from partbox.django.conf import config
 from partbox.django.database import connection
 from partbox.django.loading import load_outbox
@@ -26,10 +26,10 @@ def register() -> None:
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
     """Check that the database is PostgreSQL, and that the outbox can be imported and uses the migrated schema."""
-    return [*_outbox_messages()]
+    return [*_list_outbox_messages()]
 
 
-def _outbox_messages() -> Iterator[checks.CheckMessage]:
+def _list_outbox_messages() -> Iterator[checks.CheckMessage]:
     try:
         connection()
     except ImproperlyConfigured as error:
@@ -55,12 +55,12 @@ def _outbox_messages() -> Iterator[checks.CheckMessage]:
             f'Set PARTBOX["SCHEMA"] to {schema!r}.',
             id="partbox.E003",
         )
-    yield from _transaction_messages(outbox)
+    yield from _warn_of_transactions(outbox)
 
 
-def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
+def _warn_of_transactions(outbox: Outbox) -> Iterator[checks.CheckMessage]:
     others = ("True", "sqlalchemy")
-    names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") in others]
+    names = [row.handler for row in outbox.handlers.build_table() if row.options.get("transactional") in others]
     if names:
         yield checks.Warning(
             f"Django's ORM is not in the transaction of transactional handlers and cannot write there: "

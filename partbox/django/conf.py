@@ -9,8 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from partbox.outbox import Outbox
 from partbox.settings import load
-from partbox.text.dsn import bare
-from partbox.text.wording import hint
+from partbox.text.dsn import strip_text
+from partbox.text.wording import format_hint
 
 _WRONG = {
     "OUTBOX": 'name it as text, as in "shop.outbox:outbox"',
@@ -36,12 +36,12 @@ def config() -> Config:
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(_WRONG)}")
     for name in given.keys() - _WRONG.keys():
-        meant = hint(str(name).upper(), tuple(_WRONG), f"it takes {', '.join(_WRONG)}", likeness=0.4)
+        meant = format_hint(str(name).upper(), tuple(_WRONG), f"it takes {', '.join(_WRONG)}", likeness=0.4)
         raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {meant}")
     for name, value in given.items():
         if not isinstance(value, str | None):
             raise ImproperlyConfigured(f'PARTBOX["{name}"] is {value!r}: {_WRONG[name]}')
-    outbox, database, schema = (bare(given.get(name) or "") for name in _WRONG)
+    outbox, database, schema = (strip_text(given.get(name) or "") for name in _WRONG)
     return Config(outbox or None, database or "default", schema or load().schema_name)
 
 

@@ -54,12 +54,12 @@ def dsn() -> str:
 
 def highest_record_id() -> int:
     """Return the highest id that the outbox has given to a record so far."""
-    return int(_row(statements.django_newest)[0])
+    return int(_fetch_row(statements.django_newest)[0])
 
 
 def published() -> int:
     """Return the id of the record that this database session has published last, or an id a little higher."""
-    return int(_row(statements.django_published)[0])
+    return int(_fetch_row(statements.django_published)[0])
 
 
 class TaskRow(NamedTuple):
@@ -77,11 +77,11 @@ class TaskRow(NamedTuple):
 def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
     """Read the state of the Django task that an event stands for. Return None if the log has no such event."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
-    found = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
+    found = _fetch_row(statements.django_task, values | {"partition": partition_of(str(event_id))})
     return None if found is None else TaskRow(*found)
 
 
-def _row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:
+def _fetch_row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:
     with connection().cursor() as cursor:
         cursor.execute(statement(config().schema).decode(), values or {})
         return cursor.fetchone()

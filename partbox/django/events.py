@@ -36,7 +36,7 @@ class ModelEventsMixin(EventsMixin):
         alias = using or router.db_for_write(type(self), instance=self)
         with transaction.atomic(using=alias, savepoint=False):
             written = write(alias)
-            taken = self.events.taken()
+            taken = self.events.take_events()
             try:
                 if taken:
                     outbox().publish_many(connections[alias], [each.event for each in taken])

@@ -18,14 +18,14 @@ class Json(models.JSONField):
         return value
 
     def get_transform(self, lookup_name: str) -> Any:
-        return super(models.JSONField, self).get_transform(lookup_name) or _as_jsonb(KeyTransform, lookup_name)
+        return super(models.JSONField, self).get_transform(lookup_name) or _cast_to_jsonb(KeyTransform, lookup_name)
 
     def get_lookup(self, lookup_name: str) -> Any:
         found = super().get_lookup(lookup_name)
-        return found if found is None or lookup_name == "isnull" else _as_jsonb(found)
+        return found if found is None or lookup_name == "isnull" else _cast_to_jsonb(found)
 
 
-def _as_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
+def _cast_to_jsonb(expression: Any, *before: Any) -> Callable[..., Any]:
     return lambda lhs, *others: expression(*before, Cast(lhs, models.JSONField()), *others)
 
 

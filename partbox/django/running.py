@@ -16,16 +16,16 @@ class ForwardedCommand(BaseCommand):
     target: str | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        for each in _options(self.name):
+        for each in _list_options(self.name):
             shown = argparse.SUPPRESS if each.hidden else (each.help or "").replace("%", "%%")
             many: dict[str, Any] = {"action": "append"} if each.multiple else {}
             if each.is_flag:
                 for option in (*each.opts, *each.secondary_opts):
                     parser.add_argument(
-                        option, dest=_option_dest(each), action="append_const", const=option, help=shown
+                        option, dest=_format_dest(each), action="append_const", const=option, help=shown
                     )
             else:
-                parser.add_argument(*each.opts, dest=_option_dest(each), metavar=each.metavar, help=shown, **many)
+                parser.add_argument(*each.opts, dest=_format_dest(each), metavar=each.metavar, help=shown, **many)
 
     def handle(self, *_: Any, **options: Any) -> None:
         # The checks have opened connections, and the processes open their own.
@@ -40,8 +40,8 @@ class ForwardedCommand(BaseCommand):
     def arguments(self, options: dict[str, Any]) -> list[str]:
         """Convert the options of the Django command into the command line for partbox."""
         words = [self.name, *([self.target] if self.target else [])]
-        for each in _options(self.name):
-            given = options.get(_option_dest(each))
+        for each in _list_options(self.name):
+            given = options.get(_format_dest(each))
             if each.is_flag:
                 words += given or []
             elif given is not None:
@@ -49,10 +49,10 @@ class ForwardedCommand(BaseCommand):
         return words
 
 
-def _options(name: str) -> list[Any]:
+def _list_options(name: str) -> list[Any]:
     found = command().commands[name].params
     return [each for each in found if each.param_type_name == "option" and not {"--help", "-h"} & {*each.opts}]
 
 
-def _option_dest(option: Any) -> str:
+def _format_dest(option: Any) -> str:
     return f"partbox_{option.name}"

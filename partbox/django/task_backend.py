@@ -21,7 +21,7 @@ from partbox.errors import PublishError
 from partbox.events import DeliveredEvent
 from partbox.handlers import ANY
 from partbox.outbox import Outbox
-from partbox.text.secrets import masked
+from partbox.text.secrets import mask_secrets
 
 READY, FAILED = base.TaskResultStatus.READY, base.TaskResultStatus.FAILED
 STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded": FAILED}
@@ -66,16 +66,16 @@ class PartboxBackend(BaseTaskBackend):
             result_id,
             status=STATUS.get(row.status, READY),
             enqueued_at=row.created_at,
-            errors=[_task_error(row.error, row.trace)] if row.error else [],
+            errors=[_build_task_error(row.error, row.trace)] if row.error else [],
             worker_ids=[""] * (row.attempts or 0),
         )
 
 
-def _task_error(error: str, trace: str | None) -> Any:
+def _build_task_error(error: str, trace: str | None) -> Any:
     kind, _ = split_error(error)
     name = kind or "Exception"
     return base.TaskError(
-        exception_class_path=name if "." in name else f"builtins.{name}", traceback=masked(trace or error)
+        exception_class_path=name if "." in name else f"builtins.{name}", traceback=mask_secrets(trace or error)
     )
 
 

@@ -13,7 +13,7 @@ from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import ParkedCounts
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.doctor.limits import PARTITION_STALL, PROCESS_STALL, REPORT_AGE_LIMIT, Limits
-from partbox.text.wording import age, command, counted, node_names
+from partbox.text.wording import find_node_names, format_age, format_command, format_count
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -24,45 +24,48 @@ UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 @dataclass(frozen=True, slots=True)
 class Case:
     """A snapshot of an outbox's statistics for the checks. `before` holds those of some seconds earlier, or None if no
-    second look was needed. `skew` is the number of seconds by which this host's clock is ahead of the database's."""
+    second look was needed. `clock_skew` is the number of seconds by which this host's clock is ahead of the
+    database's."""
 
     schema: str
     evidence: Evidence
     limits: Limits
     before: Overview | None = None
-    skew: float = 0.0
+    clock_skew: float = 0.0
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
         """The statistics of all subscriptions with their processes and partitions. Empty if they were not read."""
         return self.evidence.overview.clusters if self.evidence.overview else ()
 
-    def ago(self, seconds: float | None) -> datetime | None:
+    def compute_time_ago(self, seconds: float | None) -> datetime | None:
         """Return the time `seconds` before the examination, or None if that moment or `seconds` is unknown."""
         now = self.evidence.overview
         return None if now is None or seconds is None else now.at - timedelta(seconds=seconds)
 
-    def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
-        return command(text, self.schema, subscription, *arguments, options=options)
+    def format_command(
+        self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
+    ) -> str:
+        return format_command(text, self.schema, subscription, *arguments, options=options)
 
-    def node(self, process: Instance) -> str:
+    def find_node_name(self, process: Instance) -> str:
         """Return the name of the node (the parent process on a host) to which a worker process belongs."""
         # A host may have several nodes.
-        known = (node_names(cluster.instances) for cluster in self.clusters if process in cluster.instances)
+        known = (find_node_names(cluster.instances) for cluster in self.clusters if process in cluster.instances)
         return next(known, {}).get(process.instance_id, process.node)
 
-    def process(self, process: Instance) -> str:
-        heartbeat = f"heartbeat {age(process.heartbeat_age)} ago (lease {age(process.lease)})"
-        owns = counted(process.partitions, "partition")
-        return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"
+    def describe_process(self, process: Instance) -> str:
+        heartbeat = f"heartbeat {format_age(process.heartbeat_age)} ago (lease {format_age(process.lease)})"
+        owns = format_count(process.partitions, "partition")
+        return f"process {process.pid} on {self.find_node_name(process)}, {heartbeat}, {owns}"
 
-    def braked(self, subscription: str) -> list[ParkedCounts]:
+    def list_braked(self, subscription: str) -> list[ParkedCounts]:
         """Return the partitions of a subscription that read no new events because of too many unfinished old ones."""
         # The unfinished records are parked, that is, set aside to be delivered later.
-        of_subscription = (each for each in self.evidence.open if each.subscription == subscription)
-        return [each for each in of_subscription if each.rows >= self.limits.braked]
+        of_subscription = (each for each in self.evidence.parked_counts if each.subscription == subscription)
+        return [each for each in of_subscription if each.rows >= self.limits.brake_threshold]
 
-    def earlier(self, subscription: str) -> Cluster | None:
+    def find_earlier(self, subscription: str) -> Cluster | None:
         """Return a subscription's statistics of some seconds earlier. None if there are none."""
         # There are none if the outbox was read only once, or if it had no such subscription at the first read.
         found = self.before.clusters if self.before else ()
@@ -125,7 +128,7 @@ class Check:
 
     def __call__(self, case: Case) -> Iterator[Finding]:
         for summary, evidence, remedy, subscription, severity, lasts in self.judge(case) if self.judge else ():
-            since = case.ago(lasts)
+            since = case.compute_time_ago(lasts)
             yield Finding(severity or self.severities[0], summary, evidence, remedy, subscription, self.name, since)
 
 
@@ -156,7 +159,7 @@ def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterChe
     return make_check
 
 
-def healthy(findings: Iterable[Finding]) -> bool:
+def is_healthy(findings: Iterable[Finding]) -> bool:
     """Return True if no finding has the severity "problem". Warnings and notes are allowed."""
     return all(each.severity is not Severity.PROBLEM for each in findings)
 
@@ -169,49 +172,49 @@ def group_by(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def working_processes(cluster: Cluster) -> list[Instance]:
+def list_working_processes(cluster: Cluster) -> list[Instance]:
     """Return the live worker processes of a subscription that are ready to deliver events."""
     # Such a process has a valid lease and has completed its start.
     return [each for each in cluster.instances if not each.expired and each.lifespan is None]
 
 
-def starting_processes(cluster: Cluster) -> list[Instance]:
+def list_starting_processes(cluster: Cluster) -> list[Instance]:
     """Return the live worker processes of a subscription that are still starting up, the longest first."""
     # A live process has a valid lease.
     found = [(each.lifespan.seconds, each) for each in cluster.instances if each.lifespan and not each.expired]
     return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
 
-def waiting(cluster: Cluster) -> int:
+def count_waiting(cluster: Cluster) -> int:
     """Return the number of a subscription's records that workers deliver now or soon, pending or parked."""
     return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED_STATES)
 
 
-def unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
+def list_unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
     instance_ids: set[UUID] = {each.instance_id for each in cluster.instances}
     return [each for each in cluster.partitions if each.owner not in instance_ids]
 
 
-def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
+def list_stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
     """Return the partitions with pending records but no progress for minutes."""
     # A partition counts as well if its owner makes no progress in any partition. A partition is left out if its owner
     # has events that wait under a limit.
-    idle_owners = idle_processes(cluster)
+    idle_owners = find_idle_processes(cluster)
     limited = {each.instance_id for each in cluster.instances if _is_limited(each)}
     waiting = (each for each in cluster.partitions if each.pending and each.owner not in limited)
-    return [each for each in waiting if each.owner in idle_owners or stalled_seconds(each) > PARTITION_STALL]
+    return [each for each in waiting if each.owner in idle_owners or measure_stall(each) > PARTITION_STALL]
 
 
-def idle_processes(cluster: Cluster) -> set[UUID]:
+def find_idle_processes(cluster: Cluster) -> set[UUID]:
     """Return the ids of worker processes that make no progress although their partitions have pending records."""
     # A process is left out if it reports a handler that runs for long, or events that wait under a limit.
     stalled_for: dict[UUID, float] = {}
     for each in cluster.partitions:
         if each.pending and each.owner is not None:
-            stalled_for[each.owner] = min(stalled_for.get(each.owner, stalled_seconds(each)), stalled_seconds(each))
+            stalled_for[each.owner] = min(stalled_for.get(each.owner, measure_stall(each)), measure_stall(each))
     limits = {
         each.instance_id: max(PROCESS_STALL[0], PROCESS_STALL[1] * each.lease)
-        for each in working_processes(cluster)
+        for each in list_working_processes(cluster)
         if not (each.running or _is_limited(each))
     }
     return {owner for owner, limit in limits.items() if stalled_for.get(owner, 0.0) > limit}
@@ -223,12 +226,12 @@ def _is_limited(process: Instance) -> bool:
     return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)
 
 
-def stalled_seconds(each: PartitionStats) -> float:
+def measure_stall(each: PartitionStats) -> float:
     """Return the seconds for which a partition has had waiting records but no progress."""
-    return min(each.oldest_age or 0.0, seconds_quiet(each))
+    return min(each.oldest_age or 0.0, measure_quiet(each))
 
 
-def seconds_quiet(each: PartitionStats) -> float:
+def measure_quiet(each: PartitionStats) -> float:
     """Return the seconds since the last activity of a partition: a saved position or a new owner."""
     # The later of the two counts.
     return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

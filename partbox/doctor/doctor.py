@@ -13,16 +13,16 @@ from partbox.doctor.case import (
     Case,
     Finding,
     Severity,
-    healthy,
-    stalled_partitions,
-    unowned_partitions,
-    waiting,
-    working_processes,
+    count_waiting,
+    is_healthy,
+    list_stalled_partitions,
+    list_unowned_partitions,
+    list_working_processes,
 )
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.limits import KEY_WAIT, MANY_PENDING, RECENT_DEATH_AGE, Limits
 from partbox.settings import Settings
-from partbox.text.wording import in_short
+from partbox.text.wording import shorten_text
 
 STATEMENT_TIMEOUT = 30.0  # seconds
 SECOND_LOOK_AFTER = 3.0  # seconds; a handover takes less than one
@@ -43,7 +43,7 @@ class Report:
     checks: tuple[str, ...]
 
 
-def examine(
+def examine_outbox(
     dsn: Callable[[], str],
     settings: Settings,
     limits: Limits,
@@ -54,27 +54,29 @@ def examine(
     """Look for problems in an outbox without changing it, and return a report."""
     # Raises SchemaError or psycopg.Error if there is no outbox that can be read.
     with connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox doctor") as conn:
-        return report(settings.schema_name, judge(_build_case(conn, settings.schema_name, limits, wait, clock)))
+        return build_report(
+            settings.schema_name, run_checks(_build_case(conn, settings.schema_name, limits, wait, clock))
+        )
 
 
-def judge(case: Case) -> list[Finding]:
+def run_checks(case: Case) -> list[Finding]:
     """Run all checks of `partbox doctor` on a snapshot of an outbox, and return the problems, the worst first."""
     found = [finding for check in CHECKS for finding in _merge_findings(case, check(case))]
     return sorted(found, key=lambda each: SEVERITY_ORDER.index(each.severity))
 
 
-def report(schema: str, findings: Sequence[Finding]) -> Report:
+def build_report(schema: str, findings: Sequence[Finding]) -> Report:
     checks = tuple(check.name for check in CHECKS)
-    return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
+    return Report(schema, datetime.now(UTC), is_healthy(findings), tuple(findings), checks)
 
 
 def _build_case(
     conn: Conn, schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]
 ) -> Case:
     asked = clock()
-    evidence = gather_evidence(conn, schema, Thresholds(RECENT_DEATH_AGE, limits.overdue))
+    evidence = gather_evidence(conn, schema, Thresholds(RECENT_DEATH_AGE, limits.overdue_age))
     first = evidence.overview
-    case = Case(schema, evidence, limits, skew=_clock_skew(evidence, asked, clock()))
+    case = Case(schema, evidence, limits, clock_skew=_measure_clock_skew(evidence, asked, clock()))
     if first is None or not _needs_second_look(first):
         return case
     wait(SECOND_LOOK_AFTER)
@@ -85,15 +87,15 @@ def _needs_second_look(seen: Overview) -> bool:
     # A second look tells a handover from a partition that nobody takes, a burst from a growing backlog, and records
     # that just became visible from records that have waited.
     return any(
-        unowned_partitions(each)
-        or stalled_partitions(each)
+        list_unowned_partitions(each)
+        or list_stalled_partitions(each)
         or (each.pending >= MANY_PENDING and (each.oldest_age or 0) > KEY_WAIT)
         for each in seen.clusters
-        if working_processes(each) and not each.paused
+        if list_working_processes(each) and not each.paused
     )
 
 
-def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
+def _measure_clock_skew(evidence: Evidence, before: float, after: float) -> float:
     # The result is the minimal number of seconds by which this host's clock is ahead of the database's.
     # The database's clock was read between the local times `before` and `after`.
     if evidence.server is None:
@@ -116,15 +118,15 @@ def _merge_findings(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _merge_alike(case: Case, alike: Sequence[Finding]) -> Finding:
-    most = {each.subscription: waiting(each) for each in case.clusters}
+    most = {each.subscription: count_waiting(each) for each in case.clusters}
     worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
-    name = _name(worst)
+    name = _format_subscription(worst)
     return Finding(
         worst.severity,
         f"{len(alike):,} subscriptions, the worst {name}: {worst.summary}",
         (
             *(
-                f"{_name(each)}: {'; '.join((each.summary, *each.evidence[:1]))}"
+                f"{_format_subscription(each)}: {'; '.join((each.summary, *each.evidence[:1]))}"
                 for each in (worst, *others)[:MAX_SEPARATE]
             ),
             f"and {len(alike) - MAX_SEPARATE:,} more",
@@ -135,5 +137,5 @@ def _merge_alike(case: Case, alike: Sequence[Finding]) -> Finding:
     )
 
 
-def _name(finding: Finding) -> str:
-    return in_short(finding.subscription or "", 60)
+def _format_subscription(finding: Finding) -> str:
+    return shorten_text(finding.subscription or "", 60)

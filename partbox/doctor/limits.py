@@ -19,17 +19,17 @@ class Limits:
     purge_interval: float = 3_600.0
     pooler: bool = False
     bell: str = "auto"
-    listens: bool = False  # through a DSN of its own, which bypasses a pooler
+    has_listen_dsn: bool = False  # through a DSN of its own, which bypasses a pooler
 
     @property
-    def overdue(self) -> float:
+    def overdue_age(self) -> float:
         """The age in seconds at which `partbox doctor` reports that an expired record was not deleted."""
         # Three purges should have deleted the record by then. The time includes a quarter of the retention, by which a
         # full segment of the log may be emptied later.
         return 1.25 * self.retain_done + 3 * self.purge_interval
 
     @property
-    def braked(self) -> int:
+    def brake_threshold(self) -> int:
         """The number of unfinished records at which a partition almost stops reading new events."""
         # The unfinished records are parked rows. Running records count as well.
         return max(1, self.max_parked * 9 // 10)
@@ -72,4 +72,4 @@ def limits_of(settings: Settings, transaction: float) -> Limits:
     # `transaction` is the longest time for which a transaction may stay open.
     same = ("lease", "max_parked", "max_waiting", "retain_done", "purge_interval", "pooler", "bell")
     given = {name: getattr(settings, name) for name in same}
-    return Limits(transaction, listens=settings.listen_dsn is not None, **given)
+    return Limits(transaction, has_listen_dsn=settings.listen_dsn is not None, **given)

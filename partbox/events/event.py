@@ -14,7 +14,7 @@ from partbox.events import checks
 from partbox.events.copying import BorrowedPayload, copy_payload
 from partbox.events.declaration import declaration_of, event_type_of
 from partbox.platform import uuid7
-from partbox.text.wording import hint
+from partbox.text.wording import format_hint
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -107,23 +107,25 @@ class Event:
             )
             event_type, aggregate_type, aggregate_id, tenant_id, version = given
         without_id = (bool(unknown) and _without_id(unknown) and aggregate_id is None) or aggregate_id is NOT_GIVEN
-        _set_field(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
+        _set_field(self, "event_type", checks.check_name("event_type", cast(str | Enum, event_type)))
         _set_field(self, "payload", copy_payload(payload, self.event_type))
-        _set_field(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
+        _set_field(self, "aggregate_type", checks.check_name("aggregate_type", aggregate_type))
         own = None if without_id else aggregate_id
         _set_field(
-            self, "aggregate_id", _check_unordered(self, without_id) if own is None else checks.aggregate_id(own)
+            self, "aggregate_id", _check_unordered(self, without_id) if own is None else checks.check_aggregate_id(own)
         )
         _set_field(self, "_without_id", without_id)
-        _set_field(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
-        _set_field(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
-        _set_field(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
-        _set_field(self, "occurred_at", checks.moment("occurred_at", occurred_at))
-        _set_field(self, "available_at", checks.moment("available_at", available_at))
-        _set_field(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
-        _set_field(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
-        _set_field(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
-        _set_field(self, "version", _version_of(self) if version is None else checks.version(version))
+        _set_field(self, "tenant_id", None if tenant_id is None else checks.check_tenant(tenant_id))
+        _set_field(self, "headers", checks.check_headers(headers) if headers else checks.NO_HEADERS)
+        _set_field(self, "event_id", uuid7() if event_id is None else checks.check_uuid(event_id))
+        _set_field(self, "occurred_at", checks.check_time("occurred_at", occurred_at))
+        _set_field(self, "available_at", checks.check_time("available_at", available_at))
+        _set_field(self, "deliver_after", None if deliver_after is None else checks.check_delay(deliver_after))
+        _set_field(
+            self, "content_type", None if content_type is None else checks.check_name("content_type", content_type)
+        )
+        _set_field(self, "idempotency_key", None if idempotency_key is None else checks.check_key(idempotency_key))
+        _set_field(self, "version", _version_of(self) if version is None else checks.check_version(version))
         if available_at is not None:
             _check_times(self)
 
@@ -137,7 +139,7 @@ class Event:
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))
-        _set_field(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
+        _set_field(same, "headers", MappingProxyType({**checks.check_headers(more), **self.headers}))
         return same
 
     @property
@@ -150,7 +152,9 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
     """Return True if `dataclasses.replace` copies an event whose aggregate id was left out."""
     # PublishError is raised for any other unknown keyword.
     for name in unknown.keys() - {"_without_id"}:
-        raise PublishError(f"an event has no field {checks.quoted(name)}: {hint(name, EventFields.__annotations__)}")
+        raise PublishError(
+            f"an event has no field {checks.quote_value(name)}: {format_hint(name, EventFields.__annotations__)}"
+        )
     return bool(unknown["_without_id"])
 
 
@@ -167,9 +171,9 @@ def _fields_from_class(
     if aggregate_type == checks.GLOBAL:
         aggregate_type = declared.aggregate_type
     if aggregate_id is NOT_GIVEN and declared.key is not None:
-        aggregate_id = declared.aggregate_id(event)
+        aggregate_id = declared.read_aggregate_id(event)
     if tenant_id is None and declared.tenant is not None:
-        tenant_id = declared.tenant_id(event)
+        tenant_id = declared.read_tenant_id(event)
     return declared.name, aggregate_type, aggregate_id, tenant_id, version or declared.version
 
 
@@ -185,7 +189,8 @@ def _check_unordered(event: Event, without_id: bool) -> str | None:
     # PublishError is raised if None was given next to an aggregate type.
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
-            f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "
+            f"aggregate_id is None, and aggregate_type is {checks.quote_value(event.aggregate_type)}: flush "
+            "first, so that "
             "the object has its id; for an event without order leave aggregate_id out"
         )
     return None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, SupportsIndex
 _numbers = count(1)
 
 
-def next_number() -> int:
+def draw_number() -> int:
     """Draw a number higher than the numbers of all events gathered in this process so far."""
     return next(_numbers)
 
@@ -39,7 +39,7 @@ class EventList(MutableSequence[Any]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            self._gathered[index] = [NumberedEvent(next_number(), each) for each in value]
+            self._gathered[index] = [NumberedEvent(draw_number(), each) for each in value]
         else:
             self._gathered[index] = NumberedEvent(self._gathered[index].number, value)
         self._call_on_event()
@@ -60,14 +60,14 @@ class EventList(MutableSequence[Any]):
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
-        self._gathered.insert(index, NumberedEvent(next_number(), value))
+        self._gathered.insert(index, NumberedEvent(draw_number(), value))
         self._call_on_event()
 
     def _call_on_event(self) -> None:
         if self.on_event is not None:
             self.on_event(self)
 
-    def taken(self) -> list[NumberedEvent]:
+    def take_events(self) -> list[NumberedEvent]:
         """Empty the list, and return its events with the numbers that order them."""
         taken, self._gathered = self._gathered, []
         return taken
@@ -77,7 +77,7 @@ class EventList(MutableSequence[Any]):
         self._gathered = [*events, *self._gathered]
 
     def forget_after(self, number: int) -> None:
-        """Drop the events that were added after `number` was drawn by `next_number`."""
+        """Drop the events that were added after `number` was drawn by `draw_number`."""
         self._gathered = [each for each in self._gathered if each.number <= number]
 
 

@@ -21,7 +21,7 @@ class HasPayload(Protocol):
     def version(self) -> int: ...
     @property
     def raw(self) -> bytes: ...
-    def decoded(self) -> Any: ...
+    def decode_payload(self) -> Any: ...
 
 
 def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
@@ -33,9 +33,9 @@ def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcast
     try:
         if declared is not None and declared.name == event.event_type and event.version != declared.version:
             upcasts.check_not_newer(event.version, declared)
-            payload = upcasts.apply_upcasts(event.decoded(), event.version, declared, by)
+            payload = upcasts.apply_upcasts(event.decode_payload(), event.version, declared, by)
             return _read_plain(reader, payload) if is_json else reader.from_python(payload)  # type: ignore[no-any-return]
-        return _read_stored(reader, event) if is_json else reader.from_python(event.decoded())  # type: ignore[no-any-return]
+        return _read_stored(reader, event) if is_json else reader.from_python(event.decode_payload())  # type: ignore[no-any-return]
     except UnfitError as error:
         problem = str(error)
     raise PayloadError(f"the payload is no {getattr(model, '__name__', model)}: {problem}")
@@ -45,8 +45,8 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
     try:
         return reader.from_json(event.raw)
     except NotJsonError:
-        # `decoded` raises PayloadError if the text is damaged.
-        return reader.from_python(event.decoded())
+        # `decode_payload` raises PayloadError if the text is damaged.
+        return reader.from_python(event.decode_payload())
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:

@@ -49,7 +49,7 @@ USUAL_NAME_BYTES = 600
 _unpack_int64 = struct.Struct(">q").unpack
 
 
-def microseconds(time: bytes) -> int:
+def parse_microseconds(time: bytes) -> int:
     """Convert a time as stored in a row of the log into microseconds since 2000-01-01 UTC."""
     return _unpack_int64(time)[0]  # type: ignore[no-any-return]
 
@@ -104,7 +104,7 @@ class PageStats:
             ids.append(row[ID])
 
 
-def row_bytes(row: Row) -> int:
+def count_row_bytes(row: Row) -> int:
     """Return the bytes of memory of a log row's payload and headers, and of its names beyond the usual size."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

@@ -14,7 +14,7 @@ Upcast = Callable[[Any], Any]
 Upcasts = dict[tuple[str, int], Upcast]
 
 
-def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
+def add_upcast(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
     """Register a function that converts payloads of `from_version` into the next version."""
     # RegistrationError is raised if its version leads nowhere or has an upcast already. The function is an upcast.
     declared = event_type_of(cls)

@@ -1,6 +1,6 @@
 """Handlers: their options, their registry, and the routes from an event to its handler."""
 
-from partbox.handlers.handler import ANY, Handler, Routes, Row, build_fallback
+from partbox.handlers.handler import ANY, Handler, RouteRow, Routes, build_fallback
 from partbox.handlers.options import Options
 from partbox.handlers.registry import DEFAULT_BATCH_SIZE, AnyHandler, Handlers
 
@@ -11,7 +11,7 @@ __all__ = [
     "Handler",
     "Handlers",
     "Options",
+    "RouteRow",
     "Routes",
-    "Row",
     "build_fallback",
 ]

@@ -39,21 +39,21 @@ class Annotations:
         self.label = label
         self.signature = signature_of(call)
 
-    def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
+    def type_of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
         """Return the type of a parameter's annotation, or `inspect.Parameter.empty` without one."""
         # RegistrationError is raised if the annotation cannot be resolved. `extras`: keep the metadata of Annotated.
         return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
-    def of_result(self) -> Any:
+    def result_type(self) -> Any:
         """Return the type of the function's return annotation, or `inspect.Parameter.empty` without one."""
         # RegistrationError is raised if the annotation cannot be resolved.
         return self._resolve("the result", self.signature.return_annotation)
 
-    def of_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
+    def type_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
         """Return the type of a parameter's annotation, or `inspect.Parameter.empty` if it cannot be resolved."""
         # The result is the same for a parameter without an annotation.
         try:
-            return self.of(parameter, extras=extras)
+            return self.type_of(parameter, extras=extras)
         except RegistrationError:
             return EMPTY
 
@@ -65,9 +65,9 @@ class Annotations:
 
         text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
         holder.__annotations__ = {"it": text}
-        for names in (_closure(self._call), {**self._fallback, **_closure(self._call)}):
+        for names in (_closure_of(self._call), {**self._fallback, **_closure_of(self._call)}):
             try:
-                return get_type_hints(holder, _globals(self._call), names, include_extras=extras)["it"]
+                return get_type_hints(holder, _globals_of(self._call), names, include_extras=extras)["it"]
             except (NameError, AttributeError) as error:
                 problem = str(error)
             except Exception as error:
@@ -89,22 +89,22 @@ def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label
         # A builtin without a signature.
         return [EMPTY] * first
     given = [each for each in annotations.signature.parameters.values() if each.kind in POSITIONAL][:first]
-    found = [annotations.of(each) for each in given]
+    found = [annotations.type_of(each) for each in given]
     # `*args` may stand for the remaining parameters.
     return found + [EMPTY] * (first - len(found))
 
 
-def _function(call: Callable[..., Any]) -> Any:
+def _plain_function_of(call: Callable[..., Any]) -> Any:
     inner = innermost(call)
     return inner if hasattr(inner, "__globals__") else type(inner).__call__
 
 
-def _globals(call: Callable[..., Any]) -> dict[str, Any]:
-    return getattr(_function(call), "__globals__", {})
+def _globals_of(call: Callable[..., Any]) -> dict[str, Any]:
+    return getattr(_plain_function_of(call), "__globals__", {})
 
 
-def _closure(call: Callable[..., Any]) -> dict[str, Any]:
-    function = _function(call)
+def _closure_of(call: Callable[..., Any]) -> dict[str, Any]:
+    function = _plain_function_of(call)
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = zip(names, getattr(function, "__closure__", None) or (), strict=False)
     # An empty cell has no contents.

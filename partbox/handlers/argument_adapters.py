@@ -16,10 +16,10 @@ def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_ba
     # The arguments are made by the plan. An event of a list that cannot be read is not passed to the handler; its
     # outcome is the error.
     kinds = {
-        (False, False): _single,
-        (True, False): _single_async,
-        (False, True): _batch,
-        (True, True): _batch_async,
+        (False, False): _adapt_single,
+        (True, False): _adapt_single_async,
+        (False, True): _adapt_batch,
+        (True, True): _adapt_batch_async,
     }
     inner = call
     if argument_plan.needs is not None:
@@ -31,32 +31,32 @@ def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_ba
     return update_wrapper(kinds[is_async, is_batch](inner, argument_plan), call, updated=())
 
 
-def _single(call: Call, argument_plan: ArgumentPlan) -> Call:
+def _adapt_single(call: Call, argument_plan: ArgumentPlan) -> Call:
     def typed(event: DeliveredEvent, *more: Any) -> Any:
-        return call(*argument_plan.of(event), *more)
+        return call(*argument_plan.build_arguments(event), *more)
 
     return typed
 
 
-def _single_async(call: Call, argument_plan: ArgumentPlan) -> Call:
+def _adapt_single_async(call: Call, argument_plan: ArgumentPlan) -> Call:
     async def typed(event: DeliveredEvent, *more: Any) -> Any:
-        return await call(*argument_plan.of(event), *more)
+        return await call(*argument_plan.build_arguments(event), *more)
 
     return typed
 
 
-def _batch(call: Call, argument_plan: ArgumentPlan) -> Call:
+def _adapt_batch(call: Call, argument_plan: ArgumentPlan) -> Call:
     def typed(events: Sequence[DeliveredEvent]) -> Any:
         batch = _DecodedBatch(events, argument_plan)
-        return batch.outcomes(call(*batch.columns)) if batch.readable_count else batch.errors
+        return batch.merge_outcomes(call(*batch.columns)) if batch.readable_count else batch.errors
 
     return typed
 
 
-def _batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
+def _adapt_batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
     async def typed(events: Sequence[DeliveredEvent]) -> Any:
         batch = _DecodedBatch(events, argument_plan)
-        return batch.outcomes(await call(*batch.columns)) if batch.readable_count else batch.errors
+        return batch.merge_outcomes(await call(*batch.columns)) if batch.readable_count else batch.errors
 
     return typed
 
@@ -71,7 +71,7 @@ class _DecodedBatch:
         for event in events:
             error = None
             try:
-                for column, value in zip(self.columns, argument_plan.of(event), strict=True):
+                for column, value in zip(self.columns, argument_plan.build_arguments(event), strict=True):
                     column.append(value)
             except Exception as raised:
                 error = raised
@@ -83,7 +83,7 @@ class _DecodedBatch:
         # Only they are passed to the batch handler.
         return len(self.columns[0])
 
-    def outcomes(self, result: Any) -> Any:
+    def merge_outcomes(self, result: Any) -> Any:
         """Combine a batch handler's outcomes with the decoding errors into one outcome per event."""
         # The errors are in the places of the unreadable events. ValueError is raised if the handler's list has another
         # length. If all events were readable, the result is returned as it is.

@@ -57,19 +57,19 @@ class ArgumentPlan:
         """The position, among the positional parameters, of the connection or session that follows the event."""
         return len(self.parts) if self.needs is None else self.needs.trailing_arg
 
-    def of(self, event: DeliveredEvent) -> list[Any]:
+    def build_arguments(self, event: DeliveredEvent) -> list[Any]:
         """Return the arguments with which the handler is called for an event."""
         # PayloadError or NewerVersionError is raised if its payload cannot be read.
         payload = None if self.model is None else event.payload_as(self.model)
-        return [_form_value(part, event, payload) for part in self.parts]
+        return [_build_part(part, event, payload) for part in self.parts]
 
 
-def _form_value(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
+def _build_part(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
     match part:
         case EventPart.EVENT:
             return event
         case EventPart.TYPED_EVENT:
-            return event.carrying(payload)
+            return event.with_payload(payload)
         case EventPart.PAYLOAD:
             return payload
 
@@ -86,7 +86,7 @@ class HandlerInput:
     label: str
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def provided_names(self) -> tuple[str, ...]:
         """The names of the arguments that the handler's dependency providers may take, such as `event`."""
         # Another is `state`.
         return ("events" if self.is_batch else "event", "state", *([self.trailing_arg] if self.trailing_arg else []))
@@ -101,18 +101,20 @@ def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN
     except ValueError:
         # A builtin without a signature.
         return None
-    reader = _ParameterReader(annotations, handler_input, dependencies.found(annotations))
+    reader = _ParameterReader(annotations, handler_input, dependencies.find_dependencies(annotations))
     try:
-        argument_plan = reader.argument_plan(state)
+        argument_plan = reader.build_plan(state)
     except RegistrationError as error:
         if state is not UNKNOWN_STATE:
-            raise RegistrationError(f"{error}; the lifespan yields {annotation_text(state)}") from error
+            raise RegistrationError(f"{error}; the lifespan yields {format_annotation(state)}") from error
         argument_plan = reader.guess_state()
         if argument_plan is None:
             raise
     if argument_plan is not None and argument_plan.needs is not None:
         needs = argument_plan.needs
-        dependencies.check(needs.dependencies, handler_input.given, handler_input.label, is_async=is_async(call))
+        dependencies.check_dependencies(
+            needs.dependencies, handler_input.provided_names, handler_input.label, is_async=is_async(call)
+        )
     return argument_plan
 
 
@@ -128,36 +130,38 @@ class _ParameterReader:
     def guess_state(self) -> ArgumentPlan | None:
         """Return an argument plan in which one parameter takes the application's state, or None if none fits."""
         # A later lifespan may declare the class of this parameter as its state.
-        for candidate in self._state_candidates():
+        for candidate in self._list_state_candidates():
             with suppress(RegistrationError):
-                argument_plan = self.argument_plan(candidate)
+                argument_plan = self.build_plan(candidate)
                 if argument_plan is not None and argument_plan.needs is not None:
                     return replace(argument_plan, needs=replace(argument_plan.needs, is_guess=True))
         return None
 
-    def _state_candidates(self) -> Iterator[type]:
-        for parameter in reversed(self._parameters_except(self.dependencies)):
-            found = self.annotations.of_or_empty(parameter)
+    def _list_state_candidates(self) -> Iterator[type]:
+        for parameter in reversed(self._list_parameters_except(self.dependencies)):
+            found = self.annotations.type_or_empty(parameter)
             if isinstance(found, type) and _can_be_state(found):
                 yield found
 
-    def argument_plan(self, state: Any) -> ArgumentPlan | None:
+    def build_plan(self, state: Any) -> ArgumentPlan | None:
         """Return the argument plan of the handler, or None if it takes the event alone."""
         # `state` is the class of the lifespan's state. RegistrationError is raised if the arguments cannot be supplied.
-        states = tuple(each.name for each in self._parameters_except(self.dependencies) if self._is_state(each, state))
-        parts, models, names = self._event_parts(self._parameters_except((*self.dependencies, *states)))
+        states = tuple(
+            each.name for each in self._list_parameters_except(self.dependencies) if self._is_state(each, state)
+        )
+        parts, models, names = self._select_event_parts(self._list_parameters_except((*self.dependencies, *states)))
         needs = None
         if states or self.dependencies:
             if len(names) < len(parts) + (self.handler_input.trailing_arg is not None):
                 raise RegistrationError(
                     f"{self.handler_input.label} must name each parameter, as it asks for more than its event"
                 )
-            needs = self._needs(names, states, state)
+            needs = self._build_needs(names, states, state)
         if not models and needs is None:
             return None
         return ArgumentPlan(next(iter(models), None), parts, needs)
 
-    def _event_parts(
+    def _select_event_parts(
         self, parameters: list[inspect.Parameter]
     ) -> tuple[tuple[EventPart, ...], list[Any], tuple[str, ...]]:
         handler_input = self.handler_input
@@ -167,10 +171,10 @@ class _ParameterReader:
         if not count:
             for each in parameters:
                 # Raises a better error if an annotation cannot be resolved.
-                self.annotations.of(each)
+                self.annotations.type_of(each)
             raise RegistrationError(f"{handler_input.label} {describe_parameters(1 + extra)}")
         positional = [each for each in parameters if each.kind in POSITIONAL]
-        annotations = [self.annotations.of(each) for each in positional[:count]]
+        annotations = [self.annotations.type_of(each) for each in positional[:count]]
         # `*args` may stand for the remaining parameters.
         annotations += [EMPTY] * (count - len(annotations))
         found = [_match_annotation(each, handler_input) for each in annotations]
@@ -181,21 +185,26 @@ class _ParameterReader:
         _check_readable(models, handler_input)
         return parts, models, tuple(each.name for each in positional[: count + extra])
 
-    def _needs(self, names: tuple[str, ...], states: tuple[str, ...], state: Any) -> Needs:
+    def _build_needs(self, names: tuple[str, ...], states: tuple[str, ...], state: Any) -> Needs:
         signature = self.annotations.signature
         numbers = dict.fromkeys(states, 0)
         numbers.update((name, number) for number, name in enumerate((*names, *self.dependencies), 1))
         positions, keywords = split_arguments(signature, numbers)
         trailing_arg = [*signature.parameters].index(names[-1])
         return Needs(
-            positions, keywords, self.dependencies, self.handler_input.given, trailing_arg, state if states else None
+            positions,
+            keywords,
+            self.dependencies,
+            self.handler_input.provided_names,
+            trailing_arg,
+            state if states else None,
         )
 
-    def _parameters_except(self, names: Collection[str]) -> list[inspect.Parameter]:
+    def _list_parameters_except(self, names: Collection[str]) -> list[inspect.Parameter]:
         return [each for each in self.annotations.signature.parameters.values() if each.name not in names]
 
     def _is_state(self, parameter: inspect.Parameter, state: Any) -> bool:
-        return state is not UNKNOWN_STATE and bool(self.annotations.of_or_empty(parameter) == state)
+        return state is not UNKNOWN_STATE and bool(self.annotations.type_or_empty(parameter) == state)
 
 
 def _can_be_state(cls: type) -> bool:
@@ -212,7 +221,7 @@ def _check_readable(models: list[Any], handler_input: HandlerInput) -> None:
             reader_of(model)
     except UnreadableError as error:
         raise RegistrationError(
-            f"{handler_input.label} asks for {annotation_text(models[0])}, which cannot be read: {error}"
+            f"{handler_input.label} asks for {format_annotation(models[0])}, which cannot be read: {error}"
         ) from error
 
 
@@ -223,16 +232,16 @@ EventMatch = tuple[EventPart, Any]
 def _match_annotation(annotation: Any, handler_input: HandlerInput) -> EventMatch:
     """Return the form of the event that a parameter's annotation asks for, and the class to read."""
     # The form is plain, typed, or payload. RegistrationError is raised if none or several fit.
-    single = _list_item(annotation) if handler_input.is_batch else annotation
+    single = _list_item_of(annotation) if handler_input.is_batch else annotation
     matches = dict.fromkeys(
-        found for each in _union_members(single) if (found := _match_member(each, handler_input)) is not None
+        found for each in _union_members_of(single) if (found := _match_member(each, handler_input)) is not None
     )
     if len(matches) == 1:
         return next(iter(matches))
     raise RegistrationError(f"{handler_input.label} {_describe_mismatch(annotation, handler_input)}")
 
 
-def _list_item(annotation: Any) -> Any:
+def _list_item_of(annotation: Any) -> Any:
     if annotation in ANYTHING:
         return Any
     origin = get_origin(annotation) or annotation
@@ -241,7 +250,7 @@ def _list_item(annotation: Any) -> Any:
     return None
 
 
-def _union_members(annotation: Any) -> list[Any]:
+def _union_members_of(annotation: Any) -> list[Any]:
     is_union = get_origin(annotation) in (Union, types.UnionType)
     return [each for each in get_args(annotation) if each is not type(None)] if is_union else [annotation]
 
@@ -249,7 +258,7 @@ def _union_members(annotation: Any) -> list[Any]:
 def _match_member(annotation: Any, handler_input: HandlerInput) -> EventMatch | None:
     inside = get_args(annotation)[0] if get_origin(annotation) is DeliveredEvent else None
     if inside is not None and inside not in ANYTHING and not isinstance(inside, TypeVar):
-        models = [model for each in _union_members(inside) if (model := _model_of(each, handler_input)) is not None]
+        models = [model for each in _union_members_of(inside) if (model := _model_of(each, handler_input)) is not None]
         return (EventPart.TYPED_EVENT, models[0]) if models else None
     if inside is not None or annotation is DeliveredEvent or annotation in ANYTHING:
         return EventPart.EVENT, None
@@ -273,25 +282,25 @@ def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
 def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
     offered = handler_input.cls.__qualname__ if handler_input.cls is not None else None
     wanted = offered or "its class"
-    if handler_input.is_batch and _list_item(annotation) is None:
+    if handler_input.is_batch and _list_item_of(annotation) is None:
         return (
-            f"gets lists, and asks for {annotation_text(annotation)}: annotate it with "
+            f"gets lists, and asks for {format_annotation(annotation)}: annotate it with "
             f"list[{offered or 'DeliveredEvent'}]"
         )
     declared = next(
-        (event_type_of(each) for each in _union_members(annotation) if event_type_of(each) is not None), None
+        (event_type_of(each) for each in _union_members_of(annotation) if event_type_of(each) is not None), None
     )
     if handler_input.event_type == ANY:
-        return f"gets every type of event, and asks for {annotation_text(annotation)}: ask for a DeliveredEvent"
+        return f"gets every type of event, and asks for {format_annotation(annotation)}: ask for a DeliveredEvent"
     if declared is not None:
         remedy = f"register it for {declared.cls.__qualname__}, or ask for {wanted} or a DeliveredEvent"
-        return f"gets {handler_input.event_type!r}, and asks for {annotation_text(annotation)}: {remedy}"
+        return f"gets {handler_input.event_type!r}, and asks for {format_annotation(annotation)}: {remedy}"
     return (
-        f"asks for {annotation_text(annotation)}, which no event is: ask for a DeliveredEvent, a "
+        f"asks for {format_annotation(annotation)}, which no event is: ask for a DeliveredEvent, a "
         f"DeliveredEvent[…] or {wanted}"
     )
 
 
-def annotation_text(annotation: Any) -> str:
+def format_annotation(annotation: Any) -> str:
     """Return the text of a type annotation as it is written in Python code."""
     return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)

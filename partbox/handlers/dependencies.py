@@ -12,19 +12,19 @@ from partbox.handlers.annotations import EMPTY, Annotations
 LIBRARY = "fast_depends"
 
 
-def found(annotations: Annotations) -> dict[str, Any]:
+def find_dependencies(annotations: Annotations) -> dict[str, Any]:
     """Return the `Depends(…)` marker of each function parameter that has one, by parameter name."""
     # RegistrationError is raised for the Depends of FastAPI.
     # A module that uses a Depends has imported its library.
     if not sys.modules.keys() & {LIBRARY, "fastapi"}:
         return {}
     parameters = annotations.signature.parameters.values()
-    each = ((parameter.name, _dependant(annotations, parameter)) for parameter in parameters)
+    each = ((parameter.name, _find_marker(annotations, parameter)) for parameter in parameters)
     return {name: dependant for name, dependant in each if dependant is not None}
 
 
-def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
-    annotation = annotations.of_or_empty(parameter, extras=True)
+def _find_marker(annotations: Annotations, parameter: inspect.Parameter) -> Any:
+    annotation = annotations.type_or_empty(parameter, extras=True)
     for one in (parameter.default, *getattr(annotation, "__metadata__", ())):
         kind = type(one)
         if kind.__name__ == "Dependant" and kind.__module__.startswith(LIBRARY):
@@ -37,7 +37,7 @@ def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
     return None
 
 
-def check(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
+def check_dependencies(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
     """Raise RegistrationError if a handler cannot use its dependency providers."""
     # A sync handler cannot use async providers. A provider may take only the arguments in `given`, and its own
     # dependencies.
@@ -58,7 +58,7 @@ def _check_provider(provider: Call, given: Collection[str], label: str, *, await
         raise RegistrationError(
             f"{name}, on which {label} depends, does not tell its parameters: write a function around it"
         ) from None
-    dependencies = found(annotations)
+    dependencies = find_dependencies(annotations)
     for parameter in annotations.signature.parameters.values():
         if parameter.name in dependencies and parameter.name in given:
             raise RegistrationError(
@@ -68,7 +68,7 @@ def _check_provider(provider: Call, given: Collection[str], label: str, *, await
             )
         if _is_required(parameter) and parameter.name not in {*dependencies, *given}:
             # Raises a better error if a Depends is hidden in an annotation that cannot be resolved.
-            annotations.of(parameter)
+            annotations.type_of(parameter)
             raise RegistrationError(
                 f"{name}, on which {label} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
                 f"{', '.join(given)}, by these names, and dependencies of its own"

@@ -8,7 +8,7 @@ from partbox.callables import Call, is_async, name_of, place_of
 from partbox.errors import RegistrationError
 from partbox.handlers.argument_adapters import adapt_call
 from partbox.handlers.argument_plan import ANY as ANY
-from partbox.handlers.argument_plan import ArgumentPlan, HandlerInput, annotation_text
+from partbox.handlers.argument_plan import ArgumentPlan, HandlerInput, format_annotation
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
 from partbox.handlers.unroutable import Unroutable, unroutable_of
@@ -74,7 +74,7 @@ class Handler(HandlerBase):
         return kind_of(self.transactional, is_async=self.is_async)
 
 
-class Row(NamedTuple):
+class RouteRow(NamedTuple):
     """A row of the routing table, which shows the handler of one event type. `options` has the options that differ from
     the settings, as text."""
 
@@ -104,7 +104,7 @@ class Registration(HandlerBase):
     def label(self) -> str:
         return f"{self.name} ({place_of(self.call)})"
 
-    def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
+    def resolve_options(self, settings: "Settings", label: str | None = None) -> Handler:
         """Return the handler with `settings` for the options that were not given."""
         # RegistrationError is raised if the options cannot be used.
         defaults = {
@@ -118,7 +118,7 @@ class Registration(HandlerBase):
         options = defaults | dict(self.options)
         circuit, more = options.pop("circuit"), options.pop("circuit_on", ())
         try:
-            errors = None if circuit is None else ErrorNames((*circuit, *more)).found()
+            errors = None if circuit is None else ErrorNames((*circuit, *more)).import_errors()
         except ValueError as error:
             raise RegistrationError(f"the circuit of {label or self.label} cannot be made: {error}") from None
         base_fields = {each.name: getattr(self, each.name) for each in fields(HandlerBase)}
@@ -135,13 +135,13 @@ class Registration(HandlerBase):
     def _check_guess(self) -> None:
         needs = self.argument_plan.needs if self.argument_plan is not None else None
         if needs is not None and needs.is_guess:
-            state = annotation_text(needs.state)
+            state = format_annotation(needs.state)
             raise RegistrationError(
                 f"{self.label} asks for {state}, which no event is and no lifespan yields: put @outbox.lifespan "
                 f"above a generator function that is annotated to yield it, as in -> Iterator[{state}]"
             )
 
-    def row(self) -> Row:
+    def build_row(self) -> RouteRow:
         options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
         if self.options.get("circuit", ()) is None:
             options["circuit"] = "off"
@@ -150,10 +150,10 @@ class Registration(HandlerBase):
         if self.argument_plan is not None and self.argument_plan.model is not None:
             options["payload"] = getattr(self.argument_plan.model, "__qualname__", str(self.argument_plan.model))
         if self.argument_plan is not None and (needs := self.argument_plan.needs) is not None:
-            state = [] if needs.state is None else [annotation_text(needs.state)]
+            state = [] if needs.state is None else [format_annotation(needs.state)]
             options["needs"] = ", ".join(state + [name_of(each.dependency) for each in needs.dependencies.values()])
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
-        return Row(
+        return RouteRow(
             self.subscription, self.event_type, self.aggregate_type, self.name, kind, place_of(self.call), options
         )
 
@@ -171,7 +171,7 @@ def build_fallback(
     registration = Registration(
         name="on_unroutable", call=call, event_type=ANY, aggregate_type=None, subscription=subscription, options={}
     )
-    return registration.resolve(settings, "on_unroutable")
+    return registration.resolve_options(settings, "on_unroutable")
 
 
 def _make_async(call: Call) -> Call:
@@ -200,7 +200,7 @@ def _describe_event(event: Any) -> str:
 class Routes(dict[tuple[str, str], T]):
     """The mapping of events to the handlers of one subscription: `routes[event_type, aggregate_type]`.
 
-    `registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
+    `list_registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
     match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
     Results are cached in the dict itself, so that a look-up costs no Python call."""
 
@@ -220,25 +220,25 @@ class Routes(dict[tuple[str, str], T]):
     def default(self) -> T:
         return self._default
 
-    def all(self) -> list[T]:
+    def list_all(self) -> list[T]:
         """Return all handlers of the subscription, the fallback for unmatched events last."""
         return [*self._registered.values(), self._default]
 
-    def registered(self) -> list[T]:
+    def list_registered(self) -> list[T]:
         """Return the registered handlers of the subscription, without the fallback for unmatched events."""
         return [*self._registered.values()]
 
-    def types(self) -> list[tuple[str, str | None]]:
+    def list_types(self) -> list[tuple[str, str | None]]:
         """Return the pairs of event type and aggregate type that have a registered handler."""
         # `"*"` and None stand for any.
         return [*self._registered]
 
-    def map(self, made: Callable[[T], U]) -> "Routes[U]":
-        """Return new routes in which each handler is replaced by the result of `made(handler)`."""
+    def map_handlers(self, convert: Callable[[T], U]) -> "Routes[U]":
+        """Return new routes in which each handler is replaced by the result of `convert(handler)`."""
         # The keys stay the same.
-        return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
+        return Routes({pair: convert(each) for pair, each in self._registered.items()}, convert(self._default))
 
-    def of_type(self, event_type: str) -> T | None:
+    def find_by_type(self, event_type: str) -> T | None:
         """Return the handler for all events of this type, or None if it depends on the aggregate type too."""
         for each in (event_type, ANY):
             if each in self._decided_by_aggregate:

@@ -39,6 +39,6 @@ def lifespan_of(function: Any) -> Lifespan:
     label = f"{name_of(function)} ({place_of(function)})"
     if not can_bind(signature_of(function), 0):
         raise RegistrationError(f"{label} takes arguments, and a lifespan is called with none: read settings inside")
-    yielded = get_args(Annotations(function, None, label).of_result())
+    yielded = get_args(Annotations(function, None, label).result_type())
     state = yielded[0] if yielded else UNKNOWN_STATE
     return Lifespan(function, is_async, UNKNOWN_STATE if state in (None, type(None), Any, object) else state)

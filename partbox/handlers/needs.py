@@ -18,19 +18,19 @@ class Needs:
 
     The available values are the state, the values of the event, the trailing arguments, and the values of providers, in
     this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
-    by parameter. Providers may take the names in `given`. `trailing_arg` is the position of the last parameter that
-    neither a provider nor the state fills. `state` is the class of the state if the handler asks for it. `is_guess` is
-    True while no lifespan that yields this class is registered."""
+    by parameter. Providers may take the names in `provided_names`. `trailing_arg` is the position of the last parameter
+    that neither a provider nor the state fills. `state` is the class of the state if the handler asks for it.
+    `is_guess` is True while no lifespan that yields this class is registered."""
 
     positions: tuple[int, ...]
     keywords: Mapping[str, int]
     dependencies: Mapping[str, Any]
-    given: tuple[str, ...]
+    provided_names: tuple[str, ...]
     trailing_arg: int
     state: Any = None
     is_guess: bool = False
 
-    def call(self, handler: Call, *available: Any) -> Any:
+    def call_handler(self, handler: Call, *available: Any) -> Any:
         """Call the handler with its arguments, picked from the available values."""
         # The values are given in the order of the class docstring.
         placed = [available[each] for each in self.positions]
@@ -54,12 +54,12 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
     """Wrap a handler so that it also receives the lifespan's state and the values of dependency providers. The wrapper
     takes an event, or a list of events, then the values of the event's parameters and the trailing arguments."""
-    state_of = _state_of_first if is_batch else _state
+    state_of = _state_of_first if is_batch else _state_of
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)
 
     def call_with_state(given: Any, *values: Any) -> Any:
-        return needs.call(handler, state_of(given), *values)
+        return needs.call_handler(handler, state_of(given), *values)
 
     return call_with_state
 
@@ -71,7 +71,7 @@ def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any
     parameters = {f"_{name}": each for name, each in needs.dependencies.items()}
 
     def call(**given: Any) -> Any:
-        return needs.call(handler, given["state"], *given[VALUES], *(given[name] for name in parameters))
+        return needs.call_handler(handler, given["state"], *given[VALUES], *(given[name] for name in parameters))
 
     async def call_async(**given: Any) -> Any:
         return await call(**given)
@@ -79,7 +79,7 @@ def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any
     chosen: Any = call_async if is_async else call
     chosen.__signature__ = inspect.Signature(
         [
-            *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*needs.given, VALUES)),
+            *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*needs.provided_names, VALUES)),
             *(
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, dependant])
                 for name, dependant in parameters.items()
@@ -90,13 +90,13 @@ def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any
     injected: Call = fast_depends.inject(chosen, cast=False)
 
     def call_injected(given: Any, *values: Any) -> Any:
-        offered = dict(zip(needs.given, (given, state_of(given), *values[-1:]), strict=False))
+        offered = dict(zip(needs.provided_names, (given, state_of(given), *values[-1:]), strict=False))
         return injected(**offered, **{VALUES: values})
 
     return call_injected
 
 
-def _state(event: Any) -> Any:
+def _state_of(event: Any) -> Any:
     return event.state
 
 

@@ -10,7 +10,7 @@ from partbox.outcomes import Advice
 from partbox.protocol import outage
 from partbox.protocol.limits import By, rate_of
 from partbox.protocol.retry import RetryPolicy, policy_of
-from partbox.text.wording import hint
+from partbox.text.wording import format_hint
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]
@@ -54,7 +54,7 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
-            suggestion = hint(option, Options.__annotations__)
+            suggestion = format_hint(option, Options.__annotations__)
             raise RegistrationError(f"{where} has an unknown option {option!r}: {suggestion}")
         if option != "name" and (value is not None or option in ("max_attempts", "timeout")):
             try:
@@ -78,7 +78,7 @@ def _check_timeout(value: Any) -> float | None:
     raise ValueError("give more than 0 seconds, or None for no timeout")
 
 
-def _require(is_valid: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
+def _build_check(is_valid: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if is_valid(value):
             return value
@@ -87,23 +87,23 @@ def _require(is_valid: Callable[[Any], bool], form: str) -> Callable[[Any], Any]
     return check
 
 
-_blocking = _require(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
+_blocking = _build_check(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
-    "max_attempts": _require(
+    "max_attempts": _build_check(
         lambda value: value is None or (type(value) is int and value >= 1),
         "give a whole number from 1, or None for ever",
     ),
     "on_failure": _blocking,
     "on_dead": _blocking,
     "timeout": _check_timeout,
-    "on_error": _require(callable, "give a function of (event, error, attempt)"),
-    "transactional": _require(is_transactional, ALLOWED_VALUES),
-    "circuit": outage.circuit,
+    "on_error": _build_check(callable, "give a function of (event, error, attempt)"),
+    "transactional": _build_check(is_transactional, ALLOWED_VALUES),
+    "circuit": outage.parse_circuit,
     "circuit_on": outage.parse_error_names,
     "rate": rate_of,
-    "at_once": _require(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
-    "limit_by": _require(
+    "at_once": _build_check(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
+    "limit_by": _build_check(
         lambda value: callable(value) or (isinstance(value, str) and bool(value)),
         'give "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event',
     ),

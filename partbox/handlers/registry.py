@@ -13,7 +13,7 @@ from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
 from partbox.handlers import transactional
 from partbox.handlers.argument_plan import UNKNOWN_STATE, HandlerInput, plan_arguments
-from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, build_fallback
+from partbox.handlers.handler import ANY, Handler, Registration, RouteRow, Routes, build_fallback
 from partbox.handlers.lifespan import Lifespan, LifespanFunction, lifespan_of
 from partbox.handlers.options import Options, check_batch_size, check_options
 
@@ -49,7 +49,7 @@ class Registrar:
         parameters, or the event as it is published. A handler may also ask for the state of the lifespan, and for
         `Annotated[T, Depends(provider)]` of fast-depends. The decorated function stays as it is."""
         given = event_type, aggregate_type, subscription
-        return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
+        return _build_decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
 
     def on_batch(
         self,
@@ -66,9 +66,11 @@ class Registrar:
         An exception in the list is the error of that event."""
 
         def register(handler: Any) -> None:
-            self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
+            self._registry.add_handlers(
+                _build_registration(handler, event_type, aggregate_type, subscription, options, max_size)
+            )
 
-        return _decorator("on_batch", event_type, register)
+        return _build_decorator("on_batch", event_type, register)
 
     def register(
         self,
@@ -84,12 +86,14 @@ class Registrar:
         with `on_batch`, and with a `per_key` at most that many events of one key. The `async def close()` of an object
         is called when the worker ends, and `observed_by(name, observers)` before the worker starts."""
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
-        self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
+        self._registry.add_handlers(
+            _build_registration(handler, event_type, aggregate_type, subscription, options, max_size)
+        )
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
         """Add an interceptor, which runs around each call of every handler, inside the interceptors added before. The
         package `partbox.interceptors` describes the forms of interceptors."""
-        interceptors.check(interceptor)
+        interceptors.check_interceptor(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
@@ -154,14 +158,16 @@ class Handlers(Registrar):
     ) -> None:
         """Register one handler for an event type of several aggregate types."""
         # If one of them already has a handler, it is registered for none.
-        self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
+        self.add_handlers(
+            *(_build_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types)
+        )
 
-    def observe(self, observer: Any) -> None:
+    def add_observer(self, observer: Any) -> None:
         """Add an observer, whose hooks the worker calls, for example for metrics or traces."""
-        # An observer is an object. The package `partbox.observe` describes the hooks.
+        # An observer is an object. The package `partbox.add_observer` describes the hooks.
         self.observers += (observer,)
 
-    def routes(
+    def build_routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
         """Return the mapping from events to handlers of a subscription, as registered now."""
@@ -171,22 +177,22 @@ class Handlers(Registrar):
         _check_limits(mine)
         must_await = any(map(interceptors.must_be_awaited, self.interceptors))
         return Routes(
-            {(each.event_type, each.aggregate_type): each.resolve(settings) for each in mine},
+            {(each.event_type, each.aggregate_type): each.resolve_options(settings) for each in mine},
             default=build_fallback(subscription, settings, must_await=must_await, on_unrouted=on_unrouted),
         )
 
-    def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
+    def list_names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
         """Return two lists: the names of a subscription's handlers, and the names of the sinks among them."""
-        handlers = self.routes(subscription, settings).all()
+        handlers = self.build_routes(subscription, settings).list_all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
-    def limitable_names(self, subscription: str) -> set[str]:
+    def list_limitable_names(self, subscription: str) -> set[str]:
         """Return the names of a subscription's handlers that accept rate and concurrency limits."""
         # All handlers do except transactional handlers.
         mine = (each for each in self._registered.values() if each.subscription == subscription)
         return {each.name for each in mine if not each.options.get("transactional")}
 
-    def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
+    def describe_missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
         """Return an error text if the subscription has no handler, else None."""
         # Without a handler a worker may not start. A function as `on_unroutable` takes all events, so it is enough.
         # `where` says in the text where to register a handler.
@@ -203,16 +209,16 @@ class Handlers(Registrar):
             + (f"there are handlers of {others}" if others else "no other subscription has one either")
         )
 
-    def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
+    def require_handler(self, subscription: str, settings: "Settings", where: str = "") -> None:
         """Raise RegistrationError if the subscription has no handler."""
-        # The text is that of `missing_handler`.
-        if (missing_handler := self.missing_handler(subscription, settings, where)) is not None:
+        # The text is that of `describe_missing_handler`.
+        if (missing_handler := self.describe_missing_handler(subscription, settings, where)) is not None:
             raise RegistrationError(missing_handler)
 
-    def table(self, subscription: str | None = None) -> list[Row]:
+    def build_table(self, subscription: str | None = None) -> list[RouteRow]:
         """Return the routing table of one subscription or of all, a row for each registered handler."""
         # Handlers for every event type come last.
-        rows = [each.row() for each in self._registered.values() if subscription in (None, each.subscription)]
+        rows = [each.build_row() for each in self._registered.values() if subscription in (None, each.subscription)]
         return sorted(
             rows,
             key=lambda row: (
@@ -224,7 +230,7 @@ class Handlers(Registrar):
             ),
         )
 
-    def add(self, *registrations: Registration) -> None:
+    def add_handlers(self, *registrations: Registration) -> None:
         """Add handlers to the registry. Raise RegistrationError if an event type already has a handler."""
         # After the error none of them is added.
         for new in registrations:
@@ -238,7 +244,7 @@ class Handlers(Registrar):
         self._registered.update({new.key: _plan_registration(new, self.process_lifespan) for new in registrations})
 
 
-def _registration(
+def _build_registration(
     handler: Any,
     event_type: str | Enum | type[Instance] | None,
     aggregate_type: str | Enum | None,
@@ -255,9 +261,9 @@ def _registration(
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = check_options(options, where)
     if kind := given.get("transactional", False):
-        transactional.check(call, kind, where, is_batch=max_size is not None, options=given)
-    named = _event_type_name(event_type, where)
-    trailing_arg = transactional.trailing_arg(kind)
+        transactional.check_transactional(call, kind, where, is_batch=max_size is not None, options=given)
+    named = _check_event_type(event_type, where)
+    trailing_arg = transactional.trailing_arg_of(kind)
     handler_input = HandlerInput(
         named, event_type if isinstance(event_type, type) else None, trailing_arg, max_size is not None, where
     )
@@ -299,14 +305,14 @@ def _plan_registration(registration: Registration, lifespan: Lifespan | None) ->
     argument_plan = plan_arguments(call, handler_input, UNKNOWN_STATE if lifespan is None else lifespan.state)
     trailing_arg, session = argument_plan.trailing_arg if argument_plan else 1, None
     if registration.options.get("transactional") == "sqlalchemy":
-        session = transactional.session_class(call, trailing_arg, handler_input.label)
+        session = transactional.session_class_of(call, trailing_arg, handler_input.label)
     return replace(registration, argument_plan=argument_plan, session=session)
 
 
-def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
+def _build_decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
     # An error is raised for `@outbox.on` without parentheses, which would register nothing.
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
-        _event_type_name(event_type, f"@outbox.{name}")
+        _check_event_type(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
         isinstance(event_type, str | Enum)
     ):
@@ -322,7 +328,7 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
     return decorate
 
 
-def _event_type_name(given: Any, where: str) -> str:
+def _check_event_type(given: Any, where: str) -> str:
     # The event type may be text, an Enum member, or a class under `@partbox.event`.
     if not isinstance(given, type):
         return _check_text("event_type", given, where)

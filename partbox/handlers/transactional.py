@@ -53,7 +53,7 @@ def is_transactional(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
-def trailing_arg(value: Transactional) -> str | None:
+def trailing_arg_of(value: Transactional) -> str | None:
     """Return the name of the argument that a transactional handler takes after the event: "conn", "session" or None."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
@@ -64,7 +64,7 @@ def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind 
     return _KINDS[transactional, is_async] if transactional else None
 
 
-def check(
+def check_transactional(
     call: Call, transactional: Transactional, label: str, *, is_batch: bool, options: Container[str] = ()
 ) -> None:
     """Raise RegistrationError if a handler cannot run in a database transaction of the given kind."""
@@ -90,7 +90,7 @@ def check(
             raise RegistrationError(f"{label} is {kind}, and {name} is not installed: pip install {package}") from None
 
 
-def session_class(call: Call, at: int, label: str) -> type:
+def session_class_of(call: Call, at: int, label: str) -> type:
     """Return the SQLAlchemy session class that the handler's parameter is annotated with."""
     # The parameter is at position `at`. Without an annotation: Session, or AsyncSession for an `async def`.
     # RegistrationError is raised for other annotations.

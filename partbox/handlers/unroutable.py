@@ -18,7 +18,7 @@ Unroutable = Callable[[Any, str], object]
 """Returns the outcome of an event that no handler takes, by the reason. A returned exception is its error."""
 
 
-def _dead(_: Any, reason: str) -> object:
+def _give_up(_: Any, reason: str) -> object:
     return UnroutableError(reason)
 
 
@@ -35,7 +35,7 @@ def _retry(_: Any, reason: str) -> object:
     return Deferral(UNROUTABLE_DELAY, reason)
 
 
-_ROUTINGS: dict[str, Unroutable] = {"dead": _dead, "ignore": _ignore, "retry": _retry}
+_ROUTINGS: dict[str, Unroutable] = {"dead": _give_up, "ignore": _ignore, "retry": _retry}
 
 
 def unroutable_of(mode: "Routing") -> Unroutable:

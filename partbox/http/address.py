@@ -29,7 +29,7 @@ class Address(NamedTuple):
             return self.host == "localhost"
 
 
-def address(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Parse HOST:PORT, or :PORT for this machine, as a network address. Raise PartboxError if the text is wrong."""
     # Port 0 is any free port.
     host, colon, port = text.strip().rpartition(":")
@@ -55,7 +55,7 @@ class AllowedHosts:
 
     hosts: frozenset[str] = frozenset()
 
-    def admit(self, host: str) -> bool:
+    def is_allowed(self, host: str) -> bool:
         """Return True if a request with this `Host` header may be answered. Browsers always send the header."""
         # A page on the internet can point its own name here (DNS rebinding) and then read, through a visitor's browser,
         # everything that the browser can reach. Only a name that an attacker can register is a danger. So a node also
@@ -69,19 +69,19 @@ class AllowedHosts:
             return False
         if not name:
             return False
-        name = _plain(name)
+        name = _normalize_name(name)
         return _is_number(name) or "." not in name or name.endswith(_UNREGISTRABLE) or name in self.hosts
 
 
-def allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
+def build_allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
     """Return the host names by which requests may address a server at the host `bound`, with those in `more`."""
     # The name of this machine is allowed, too. `more` is the setting `http_names`, for other names of a service or a
     # proxy, separated by commas.
     candidates = (bound, socket.gethostname(), *(more or "").split(","))
-    return AllowedHosts(frozenset(_plain(each.strip()) for each in candidates if each.strip()))
+    return AllowedHosts(frozenset(_normalize_name(each.strip()) for each in candidates if each.strip()))
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().removesuffix(".")
 
 

@@ -27,12 +27,14 @@ class ConnectionLimits:
         # protocol, used only as an `asyncio.Protocol`.
         return Connection(self, H11Protocol(**given))
 
-    async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         # The connection of the request is marked as busy meanwhile.
         connection = self._by_client.get(tuple(scope["client"] or ()))
-        await (app(scope, receive, send) if connection is None else connection.answer(app, scope, receive, send))
+        await (
+            app(scope, receive, send) if connection is None else connection.answer_request(app, scope, receive, send)
+        )
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit_connection(self, connection: "Connection") -> bool:
         """Add a new connection, and close an old one if there are too many. Return False if there is no room."""
         # If there are too many connections, the idle one that has been silent longest is closed, else the oldest whose
         # client is slow to read the response or to send the body, else the oldest without a response so far. A client
@@ -44,11 +46,11 @@ class ConnectionLimits:
                 return False
             found.transport.abort()
             # The transport reports the loss only in the loop's next turn, and other connections may come before.
-            self.forget(found)
+            self.forget_connection(found)
         self._by_client[connection.client] = connection
         return True
 
-    def forget(self, connection: "Connection") -> None:
+    def forget_connection(self, connection: "Connection") -> None:
         if self._by_client.get(connection.client) is connection:
             del self._by_client[connection.client]
 
@@ -57,7 +59,7 @@ class Exchange:
     """An HTTP request and its response. `lacks_body` is True while the application waits for more of the body."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
-        self.started = False
+        self.is_started = False
         self.lacks_body = False
         self._has_body = False
         self._receive, self._send = receive, send
@@ -72,7 +74,7 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        self.started = True
+        self.is_started = True
         await self._send(message)
 
 
@@ -99,7 +101,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.client = (transport.get_extra_info("peername") or ("gone", id(self)))[:2]
         self._protocol.connection_made(transport)
-        if self._limits.admit(self):
+        if self._limits.admit_connection(self):
             self._start_timer()
             self._check_progress()
         else:
@@ -112,13 +114,13 @@ class Connection(asyncio.Protocol):
             self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.forget(self)
+        self._limits.forget_connection(self)
         self._cancel_timer()
         if self._progress_timer is not None:
             self._progress_timer.cancel()
         self._protocol.connection_lost(exc)
 
-    async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         request = self._request = Exchange(receive, send)
         self._cancel_timer()
         try:
@@ -136,7 +138,7 @@ class Connection(asyncio.Protocol):
         # The client holds up the rest.
         if self._request.lacks_body or self.transport.get_write_buffer_size():
             return 1, self._made_at
-        return 3 if self._request.started else 2, self._made_at
+        return 3 if self._request.is_started else 2, self._made_at
 
     def _start_timer(self) -> None:
         self._request_timer = self._loop.call_later(REQUEST_TIMEOUT, self._close_idle)

@@ -25,13 +25,13 @@ def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
     # Such a name may be another site's (DNS rebinding).
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = allowed_hosts.admit(Headers(scope=scope).get("host", ""))
+        admitted = allowed_hosts.is_allowed(Headers(scope=scope).get("host", ""))
         await (app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH))(scope, receive, send)
 
     return serve
 
 
-def routes(
+def build_routes(
     prefix: str, monitored: Sequence[MonitoredSupervisor], allowed_hosts: AllowedHosts = NO_EXTRA_HOSTS
 ) -> list[BaseRoute]:
     """Return the HTTP routes of a node: metrics and health checks."""
@@ -43,10 +43,10 @@ def routes(
         return Response(encode(registry), headers={"Content-Type": kind, **FRESH})
 
     async def healthz(_: Request) -> Response:
-        return _response(health.alive())
+        return _build_response(health.check_liveness())
 
     def readyz(_: Request) -> Response:
-        return _response(health.ready())
+        return _build_response(health.check_readiness())
 
     guard = [Middleware(guard_hosts, allowed_hosts)]
     return [
@@ -56,6 +56,6 @@ def routes(
     ]
 
 
-def _response(answer: HealthReport) -> Response:
+def _build_response(answer: HealthReport) -> Response:
     body = orjson.dumps(answer.body, option=orjson.OPT_INDENT_2)
-    return Response(body, status_code=answer.status, media_type="application/json", headers=FRESH)
+    return Response(body, status_code=answer.http_status, media_type="application/json", headers=FRESH)

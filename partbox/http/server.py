@@ -39,18 +39,18 @@ class HttpServer:
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
-        self._wanted = Address(host, port)
+        self._wanted_address = Address(host, port)
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._is_serving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._run_server, name="http", daemon=True)
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         """The URL of the HTTP server with the actual port, such as `http://127.0.0.1:9464`."""
-        return f"http://{self._wanted}"
+        return f"http://{self._wanted_address}"
 
     def start(self) -> None:
         """Start the server, and return once it answers. Raise PartboxError if it cannot use its address."""
@@ -58,12 +58,12 @@ class HttpServer:
         if self._socket is not None:
             return
         check_installed()
-        self._socket = _listening(self._wanted)
-        self._wanted = self._wanted._replace(port=self._socket.getsockname()[1])
-        self._server = self._made()
+        self._socket = _open_socket(self._wanted_address)
+        self._wanted_address = self._wanted_address._replace(port=self._socket.getsockname()[1])
+        self._server = self._make_server()
         self._thread.start()
         if not self._is_serving.wait(START_TIMEOUT) or self._loop is None:
-            raise PartboxError(f"HTTP at {self.address} did not start: see the log")
+            raise PartboxError(f"HTTP at {self.url} did not start: see the log")
 
     def stop(self) -> None:
         """Stop the server. Streams end at once, and other requests have `STOP_TIMEOUT` seconds."""
@@ -77,7 +77,7 @@ class HttpServer:
                 self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT + 1.0)
 
-    def _made(self) -> "uvicorn.Server":
+    def _make_server(self) -> "uvicorn.Server":
         import uvicorn
 
         from partbox.http.connections import ConnectionLimits
@@ -85,7 +85,7 @@ class HttpServer:
         self._limits = ConnectionLimits()
         return uvicorn.Server(
             uvicorn.Config(
-                self._serve,
+                self._serve_request,
                 interface="asgi3",
                 http=cast(Any, self._limits.make_connection),
                 ws="none",
@@ -97,11 +97,11 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=STOP_TIMEOUT,
-                callback_notify=self._note,
+                callback_notify=self._note_serving,
             )
         )
 
-    def _run(self) -> None:
+    def _run_server(self) -> None:
         assert self._server is not None
         assert self._socket is not None
         try:
@@ -109,22 +109,22 @@ class HttpServer:
         # uvicorn may exit the thread by SystemExit too.
         except BaseException as error:
             text = "HTTP at %s ended: nobody can look there any more; deliveries go on"
-            log_event(log, "http_ended", text, self.address, trace=error, address=self.address)
+            log_event(log, "http_ended", text, self.url, trace=error, address=self.url)
         finally:
             self._socket.close()
             self._is_serving.set()
 
-    async def _note(self) -> None:
+    async def _note_serving(self) -> None:
         # uvicorn calls this at the start and then regularly.
         self._loop = asyncio.get_running_loop()
         self._is_serving.set()
 
-    async def _serve(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def _serve_request(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         scope.setdefault("state", {})["stopping"] = self._stopping
-        await self._limits.answer(self._app, scope, receive, send)
+        await self._limits.answer_request(self._app, scope, receive, send)
 
 
-def _listening(wanted: Address) -> socket.socket:
+def _open_socket(wanted: Address) -> socket.socket:
     try:
         family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
         make_connection = socket.create_server(where[:2], family=family)

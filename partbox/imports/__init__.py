@@ -2,6 +2,15 @@
 
 from partbox.imports.passes import BadRow, ImportResult, import_rows
 from partbox.imports.plan import FIELDS, ImportPlan
-from partbox.imports.restoring import ImportFilter, RestoreResult, restore
+from partbox.imports.restoring import ImportFilter, RestoreResult, restore_events
 
-__all__ = ["FIELDS", "BadRow", "ImportFilter", "ImportPlan", "ImportResult", "RestoreResult", "import_rows", "restore"]
+__all__ = [
+    "FIELDS",
+    "BadRow",
+    "ImportFilter",
+    "ImportPlan",
+    "ImportResult",
+    "RestoreResult",
+    "import_rows",
+    "restore_events",
+]

@@ -12,20 +12,20 @@ from partbox.db.connect import use_role_search_path
 from partbox.db.operator import imports as steps
 from partbox.db.operator.actions import LongAction
 from partbox.db.operator.imports import OpenWriter, SourceQuery, SourceTable
-from partbox.db.schema.migrate import subscriptions
-from partbox.db.session import session
+from partbox.db.schema.migrate import list_subscription_names
+from partbox.db.session import open_session
 from partbox.db.sql import Conn
 from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
-from partbox.imports.rows import ImportRow, build_import_row, copy_columns
+from partbox.imports.rows import ImportRow, build_copy_columns, build_import_row
 from partbox.observe.logs.log_event import log_event
 from partbox.publish import steps as publishing
 from partbox.publish.failures import ErrorExplainer
 from partbox.publish.fields import COLUMNS
 from partbox.publish.writing import copy_events
 from partbox.settings import Settings
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox.commands")
 
@@ -88,13 +88,13 @@ class ImportResult:
         return self.pending + self.dead
 
     @property
-    def nothing_left(self) -> bool:
+    def has_imported_all(self) -> bool:
         """True if every row that was written before the import began is now imported or done."""
         return self.complete and not self.bad and not self.writers
 
-    def count(self, batch: list[ImportRow]) -> None:
+    def add_batch(self, batch: list[ImportRow]) -> None:
         """Add the rows of an imported batch to the counts of pending and dead records."""
-        dead = sum(each.failed is not None for each in batch)
+        dead = sum(each.failed_row is not None for each in batch)
         self.dead += dead
         self.pending += len(batch) - dead
 
@@ -106,24 +106,27 @@ def import_rows(
     *,
     dry_run: bool = False,
     skip_bad: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[ImportResult], None] = lambda sofar: None,
 ) -> ImportResult:
     """Import the rows of another outbox's table as events, each row only once, and return the counts.
 
     A dry run checks everything and writes nothing. A row that cannot become a record raises `PartboxError`, unless
-    `skip_bad`. Batches before it stay imported. `stopped` is polled between two batches, `progress` is called after
+    `skip_bad`. Batches before it stay imported. `is_stopped` is polled between two batches, `progress` is called after
     each. Raise `SchemaError` or `psycopg.Error`."""
     # One connection reads the table in a read-only transaction, the other writes.
     # Rows that were imported before are left out.
-    with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+    with (
+        open_session(dsn, settings, "partbox import") as reader,
+        open_session(dsn, settings, "partbox import") as writer,
+    ):
         # The table's name, and an operator's SQL, mean the same as in the role's own sessions.
         use_role_search_path(reader)
-        choice = plan.choice(steps.table(reader, plan.table))
+        choice = plan.build_query(steps.find_table(reader, plan.table))
         sofar = ImportResult(choice.table.name)
         act = LongAction(settings.schema_name, "import", {"table": sofar.source})
         return _ImportPass(
-            reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar, act
+            reader, writer, settings, plan, choice, dry_run, skip_bad, is_stopped, progress, sofar, act
         ).run()
 
 
@@ -133,27 +136,27 @@ class _ImportPass:
     writer: Conn
     settings: Settings
     plan: ImportPlan
-    choice: SourceQuery
+    source_query: SourceQuery
     dry_run: bool
     skip_bad: bool
-    stopped: Callable[[], bool]
+    is_stopped: Callable[[], bool]
     progress: Callable[[ImportResult], None]
-    sofar: ImportResult
-    act: LongAction
+    result: ImportResult
+    action: LongAction
 
     def run(self) -> ImportResult:
-        sofar = self.sofar
+        sofar = self.result
         # Listed before the snapshot is taken, so the snapshot sees the rows of every writer that had ended.
-        sofar.writers = steps.writers(self.reader, self._table)
+        sofar.writers = steps.list_writers(self.reader, self._table)
         with steps.read_transaction(self.reader, self._schema, self._table.name) as alone:
             if not (alone or self.dry_run):
                 raise PartboxError(f"another import of {self._table.name} is running: wait for it, or stop it")
-            self._count_rows(steps.count_by_status(self.reader, self._schema, self.choice))
+            self._count_rows(steps.count_by_status(self.reader, self._schema, self.source_query))
             try:
-                sofar.complete = write_in_batches(self._read_rows(), self._write_batch, self.stopped)
+                sofar.complete = write_in_batches(self._read_rows(), self._write_batch, self.is_stopped)
             finally:
                 if sofar.imported and not self.dry_run:
-                    text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
+                    text, rows = "imported %s of %s, %s of them as dead", format_count(sofar.imported, "row")
                     log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
         return sofar
 
@@ -162,10 +165,12 @@ class _ImportPass:
         # The counts are stored in the result.
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
-        self.sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
-        self.sofar.before = sum(imported for _, imported in wanted)
-        self.sofar.total = sum(number for number, _ in wanted) - self.sofar.before
-        if any(status in found for status in self.plan.failed) and not subscriptions(self.reader, self._schema):
+        self.result.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
+        self.result.before = sum(imported for _, imported in wanted)
+        self.result.total = sum(number for number, _ in wanted) - self.result.before
+        if any(status in found for status in self.plan.failed) and not list_subscription_names(
+            self.reader, self._schema
+        ):
             raise PartboxError(
                 f"schema {self._schema!r} has no subscription for which a failed row could be dead: name that status "
                 "by --done, or by --pending to have it delivered; nothing was imported"
@@ -174,8 +179,13 @@ class _ImportPass:
     def _read_rows(self) -> Iterator[ImportRow]:
         # Rows that cannot become records are counted, or end the import.
         plan, limit = self.plan, self.settings.error_limit
-        found = steps.rows(
-            self.reader, self._schema, self.choice, pending=plan.imported, failed=plan.failed, error=limit
+        found = steps.read_source_rows(
+            self.reader,
+            self._schema,
+            self.source_query,
+            pending=plan.imported_statuses,
+            failed=plan.failed,
+            error=limit,
         )
         for row in found:
             try:
@@ -184,34 +194,34 @@ class _ImportPass:
                 self._reject_row(BadRow(row.key, str(error)))
 
     def _reject_row(self, bad: BadRow) -> None:
-        self.sofar.bad += 1
-        if len(self.sofar.listed) < MAX_LISTED:
-            self.sofar.listed.append(bad)
+        self.result.bad += 1
+        if len(self.result.listed) < MAX_LISTED:
+            self.result.listed.append(bad)
         if not (self.skip_bad or self.dry_run):
             raise PartboxError(
-                f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {self.sofar.imported:,} rows "
+                f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {self.result.imported:,} rows "
                 "before its batch were imported, and the same command continues there; --skip-bad leaves such rows out"
             )
 
     def _write_batch(self, batch: list[ImportRow]) -> None:
         if self.dry_run:
-            self.sofar.sample += batch[: SAMPLE_ROWS - len(self.sofar.sample)]
+            self.result.sample += batch[: SAMPLE_ROWS - len(self.result.sample)]
         else:
             with self.writer.transaction():
                 self._note_keys([each.key for each in batch])
-                newest = publish_batch(self.writer, self._schema, batch, copy_columns)
-                failed = [each.failed for each in batch if each.failed is not None]
+                newest = publish_batch(self.writer, self._schema, batch, build_copy_columns)
+                failed = [each.failed_row for each in batch if each.failed_row is not None]
                 if failed:
                     steps.bury_failed(self.writer, self._schema, failed, newest)
-                self.act.count(self.writer, len(batch))
-        self.sofar.count(batch)
-        self.progress(self.sofar)
+                self.action.add_changes(self.writer, len(batch))
+        self.result.add_batch(batch)
+        self.progress(self.result)
 
     def _note_keys(self, keys: list[str]) -> None:
         """Mark a batch of rows as imported by their keys. Raise `PartboxError` if two rows have one key."""
         # No later import takes the rows again. The keys were not noted when the rows were read, and the lock excludes
         # other imports.
-        fresh = steps.note(self.writer, self._schema, self._table.name, keys)
+        fresh = steps.note_imported(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
             raise PartboxError(
@@ -225,7 +235,7 @@ class _ImportPass:
 
     @property
     def _table(self) -> SourceTable:
-        return self.choice.table
+        return self.source_query.table
 
 
 def publish_batch(
@@ -233,26 +243,26 @@ def publish_batch(
 ) -> int:
     """Publish a batch of events by COPY, and return the newest record id before it."""
     # `copy_columns` makes the columns of the rows; it gets the database's clock.
-    clock, newest = steps.clock_and_newest(conn, schema)
+    clock, newest = steps.read_clock_and_newest(conn, schema)
     with ErrorExplainer(schema), OwnCursor(conn) as cursor:
         copying = copy_events(schema, COLUMNS, copy_columns(batch, clock), len(batch))
         publishing.run_steps(copying, lambda step: step.run(cursor))
     return newest
 
 
-def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
+def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], is_stopped: Callable[[], bool]) -> bool:
     """Call `write` with batches of the entries, in order. Return False if it was stopped before the end."""
-    # A batch has a size that suits a transaction. The end comes early if `stopped` returns True.
+    # A batch has a size that suits a transaction. The end comes early if `is_stopped` returns True.
     batch: list[S] = []
     size = 0
     for each in entries:
         batch.append(each)
         size += each.size
         if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
-            if stopped():
+            if is_stopped():
                 return False
             write(batch)
             batch, size = [], 0
-    if batch and not stopped():
+    if batch and not is_stopped():
         write(batch)
-    return not stopped()
+    return not is_stopped()

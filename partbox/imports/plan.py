@@ -63,30 +63,30 @@ class ImportPlan:
             raise PartboxError(f"status {twice[0]!r} is named twice: keep one of them")
 
     @property
-    def imported(self) -> tuple[str, ...]:
+    def imported_statuses(self) -> tuple[str, ...]:
         """The statuses of rows that are imported as pending events."""
         return self.pending if self.status is not None else (NO_STATUS,)
 
     def check_all_named(self, statuses: Collection[str]) -> None:
         """Raise `PartboxError` if rows have a status that the plan does not mention."""
         # The plan names statuses as pending, failed or done. Rows with another one would be lost silently.
-        unknown = sorted(set(statuses) - {*self.imported, *self.failed, *self.done})
+        unknown = sorted(set(statuses) - {*self.imported_statuses, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
                 f"there are rows with status {unknown[0]!r}, which is neither pending, failed nor done: name it by "
                 f"--pending, --failed or --done; nothing of this pass was imported"
             )
 
-    def choice(self, table: SourceTable) -> SourceQuery:
+    def build_query(self, table: SourceTable) -> SourceQuery:
         """Build the query that reads the source table. Raise `PartboxError` if a column, key or order is missing."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
         parts: dict[str, compose.Composable] = {slot: self._fill_slot(slot, table) for slot in COLUMN_SLOTS}
         parts["table"] = compose.Identifier(table.schema, table.relation)
-        parts["status"] = _NULL if self.status is None else _identifier(table, self.status)
-        parts["key"] = _identifier_list(table, keys)
-        parts["order"] = _identifier_list(table, self.order or _order_by_key(table, keys))
+        parts["status"] = _NULL if self.status is None else _build_identifier(table, self.status)
+        parts["key"] = _build_identifiers(table, keys)
+        parts["order"] = _build_identifiers(table, self.order or _order_by_key(table, keys))
         parts["where"] = compose.SQL(self.where or "true")
         return SourceQuery(table, parts)
 
@@ -102,7 +102,7 @@ class ImportPlan:
             return compose.Identifier(ALIAS) if kind == "json" else _NULL
         found = _find_column(table, column)
         read_as = "json" if name == "headers" and found.kind == "bytes" else found.kind
-        return _identifier(table, column) if kind in ("", read_as) else _NULL
+        return _build_identifier(table, column) if kind in ("", read_as) else _NULL
 
 
 _HINTS = {
@@ -130,12 +130,12 @@ def _find_column(table: SourceTable, name: str) -> Column:
     return found
 
 
-def _identifier(table: SourceTable, name: str) -> compose.Identifier:
+def _build_identifier(table: SourceTable, name: str) -> compose.Identifier:
     return compose.Identifier(ALIAS, _find_column(table, name).name)
 
 
-def _identifier_list(table: SourceTable, names: Iterable[str]) -> compose.Composable:
-    return compose.SQL(", ").join([_identifier(table, name) for name in names])
+def _build_identifiers(table: SourceTable, names: Iterable[str]) -> compose.Composable:
+    return compose.SQL(", ").join([_build_identifier(table, name) for name in names])
 
 
 def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:

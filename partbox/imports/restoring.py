@@ -16,7 +16,7 @@ from partbox.archive.files import ArchiveEntry, ArchiveSource
 from partbox.db.operator import imports as steps
 from partbox.db.operator.actions import LongAction
 from partbox.db.operator.archive import ArchiveRow
-from partbox.db.session import session
+from partbox.db.session import open_session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.imports.passes import SAMPLE_ROWS, publish_batch, write_in_batches
@@ -24,8 +24,8 @@ from partbox.observe.logs.log_event import log_event
 from partbox.protocol.hashing import partition_of
 from partbox.publish.fields import UNTIMED_COLUMNS
 from partbox.settings import Settings
-from partbox.text.printing import printable_line
-from partbox.text.wording import counted
+from partbox.text.printing import shorten_line
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox.commands")
 
@@ -44,7 +44,7 @@ class ImportFilter:
     aggregate_type: str | None = None
     aggregate_id: str | None = None
 
-    def fits(self, row: ArchiveRow) -> bool:
+    def matches(self, row: ArchiveRow) -> bool:
         """Return True if an archived event matches the filter. Raise `ValueError` if its time is out of range."""
         # The error is raised if the publishing time is needed and Python cannot represent it.
         return (
@@ -78,7 +78,7 @@ class RestoreResult:
     complete: bool = False
 
 
-def restore(  # noqa: PLR0913  as in `import_rows`, and the name
+def restore_events(  # noqa: PLR0913  as in `import_rows`, and the name
     dsn: Callable[[], str],
     settings: Settings,
     source: ArchiveSource,
@@ -86,22 +86,27 @@ def restore(  # noqa: PLR0913  as in `import_rows`, and the name
     *,
     name: str = "archive",
     dry_run: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
     """Publish the archived events that match the filter `wanted` again, each only once, and return the counts."""
     # The record's id and time are new. Everything else is as it was published.
-    # Events that were imported under this name before are left out. A dry run writes nothing. `stopped` is polled
+    # Events that were imported under this name before are left out. A dry run writes nothing. `is_stopped` is polled
     # between two records, `progress` is called after each batch. Raises `PartboxError` for a file or a line that is not
     # an archive's, `SchemaError`, or `psycopg.Error`.
-    with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+    with (
+        open_session(dsn, settings, "partbox import") as reader,
+        open_session(dsn, settings, "partbox import") as writer,
+    ):
         source_name = f"archive {name}"
         with steps.read_transaction(reader, settings.schema_name, source_name) as alone:
             if not (alone or dry_run):
                 raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
             sofar = RestoreResult(source.display_name, len(source.names), source.total)
             act = LongAction(settings.schema_name, "import", {"archive": source.display_name, "as": name})
-            return _Restore(writer, settings, source, wanted, source_name, dry_run, stopped, progress, sofar, act).run()
+            return _Restore(
+                writer, settings, source, wanted, source_name, dry_run, is_stopped, progress, sofar, act
+            ).run()
 
 
 @dataclass(slots=True)
@@ -112,48 +117,48 @@ class _Restore:
     wanted: ImportFilter
     source_name: str
     dry_run: bool
-    stopped: Callable[[], bool]
+    is_stopped: Callable[[], bool]
     progress: Callable[[RestoreResult], None]
-    sofar: RestoreResult
-    act: LongAction
+    result: RestoreResult
+    action: LongAction
 
     def run(self) -> RestoreResult:
-        sofar = self.sofar
+        sofar = self.result
         try:
-            sofar.complete = write_in_batches(self._entries(), self._write, self.stopped)
+            sofar.complete = write_in_batches(self._select_entries(), self._write_batch, self.is_stopped)
         finally:
             if sofar.imported and not self.dry_run:
                 text = "imported %s from %s"
-                log_event(log, "command", text, counted(sofar.imported, "record"), sofar.source, command="import")
+                log_event(log, "command", text, format_count(sofar.imported, "record"), sofar.source, command="import")
         return sofar
 
-    def _entries(self) -> Iterator[ArchiveEntry]:
-        for entry in self.source.entries():
-            if self.stopped():
+    def _select_entries(self) -> Iterator[ArchiveEntry]:
+        for entry in self.source.read_entries():
+            if self.is_stopped():
                 return
-            self.sofar.read += 1
+            self.result.read += 1
             try:
-                fits = self.wanted.fits(entry.row)
+                fits = self.wanted.matches(entry.row)
             except ValueError:
                 raise PartboxError(f"{entry.place}: its created_at {entry.row.created_at!r} is no time") from None
             if fits:
                 yield entry
             else:
-                self.sofar.unwanted += 1
+                self.result.unwanted += 1
 
-    def _write(self, batch: Sequence[ArchiveEntry]) -> None:
+    def _write_batch(self, batch: Sequence[ArchiveEntry]) -> None:
         try:
             with self.conn.transaction():
-                self._publish([each.row for each in batch])
+                self._publish_rows([each.row for each in batch])
         except DataError as error:
-            reason = printable_line(" ".join(str(error).split()), 300)
+            reason = shorten_line(" ".join(str(error).split()), 300)
             raise PartboxError(
                 f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {reason}; "
-                f"{self.sofar.imported:,} records before were imported"
+                f"{self.result.imported:,} records before were imported"
             ) from None
-        self.progress(self.sofar)
+        self.progress(self.result)
 
-    def _publish(self, rows: Sequence[ArchiveRow]) -> None:
+    def _publish_rows(self, rows: Sequence[ArchiveRow]) -> None:
         """Publish the events of a batch that were not imported before, in their order."""
         # A record that is in two files is published once.
         schema = self.settings.schema_name
@@ -165,8 +170,8 @@ class _Restore:
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
             publish_batch(self.conn, schema, new, lambda rows, clock: (_copy_columns(row, clock) for row in rows))
-            self.act.count(self.conn, len(new))
-        sofar = self.sofar
+            self.action.add_changes(self.conn, len(new))
+        sofar = self.result
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)
         sofar.kept += len(kept)
@@ -178,7 +183,7 @@ class _Restore:
         # The marks hold if this transaction commits. A dry run notes nothing.
         if self.dry_run:
             return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)
-        return steps.note(self.conn, self.settings.schema_name, self.source_name, keys)
+        return steps.note_imported(self.conn, self.settings.schema_name, self.source_name, keys)
 
 
 def parse_time(text: str) -> datetime:

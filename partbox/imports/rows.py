@@ -12,7 +12,7 @@ from partbox.codecs import JSON, Codecs
 from partbox.db.operator.imports import FailedRow, SourceRow
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import FAILED_HEADER, GLOBAL, NEVER_TEXT, quoted
+from partbox.events.checks import FAILED_HEADER, GLOBAL, NEVER_TEXT, quote_value
 from partbox.events.event import NOT_GIVEN
 from partbox.publish.fields import UNTIMED_COLUMNS, EventColumns, encode_event
 
@@ -32,13 +32,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row of the source table converted to an event, with the fields as the database stores them. `failed` is set if
-    the row becomes a dead record."""
+    """A row of the source table converted to an event, with the fields as the database stores them. `failed_row` is set
+    if the row becomes a dead record."""
 
     key: str
     event: Event
     fields: EventColumns
-    failed: FailedRow | None
+    failed_row: FailedRow | None
 
     @property
     def size(self) -> int:
@@ -69,23 +69,23 @@ def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
             headers=_parse_headers(found.headers),
             event_id=_parse_event_id(found.event_id),
             occurred_at=found.occurred_at,
-            available_at=None if found.failed else _available_at(found),
+            available_at=None if found.has_failed else _find_available_at(found),
             content_type=content_type,
         )
         fields = encode_event(event, _CODECS, max_payload)
     except PublishError as error:
         remedy = TEXT_REMEDY if found.payload_text is not None and "cannot be written as" in str(error) else ""
         raise PublishError(f"{error}{remedy}") from None
-    return ImportRow(found.key, event, fields, _build_failed(found, fields) if found.failed else None)
+    return ImportRow(found.key, event, fields, _build_failed(found, fields) if found.has_failed else None)
 
 
-def copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
+def build_copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of each row for the database's COPY target `publish_copy_timed`."""
     # `clock` is the database's time in microseconds since 1970.
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
-        times = each.event.available_at if each.failed is None else NEVER_TEXT, each.event.occurred_at or now
-        yield (*(each.fields if each.failed is None else _mark_failed(each.fields)), *times)
+        times = each.event.available_at if each.failed_row is None else NEVER_TEXT, each.event.occurred_at or now
+        yield (*(each.fields if each.failed_row is None else _mark_failed(each.fields)), *times)
 
 
 def _mark_failed(fields: EventColumns) -> tuple[Any, ...]:
@@ -118,10 +118,10 @@ def _parse_headers(text: str | None) -> dict[str, str] | None:
         return None
     if not isinstance(headers, dict):
         raise PublishError(f"its headers are a JSON {type(headers).__name__}, not an object: map another column")
-    return {name: _value_text(value) for name, value in headers.items() if value is not None}
+    return {name: _format_value(value) for name, value in headers.items() if value is not None}
 
 
-def _value_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
@@ -131,10 +131,12 @@ def _parse_event_id(text: str | None) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
-        raise PublishError(f"its event_id {quoted(text)} is not a UUID: leave it unmapped, and it gets one") from None
+        raise PublishError(
+            f"its event_id {quote_value(text)} is not a UUID: leave it unmapped, and it gets one"
+        ) from None
 
 
-def _available_at(found: SourceRow) -> datetime | None:
+def _find_available_at(found: SourceRow) -> datetime | None:
     """Return the time from which an event may be delivered. None means at once."""
     # The result is also None if that time is before the event occurred.
     due, occurred = found.available_at, found.occurred_at

@@ -12,6 +12,6 @@ interceptor that was registered first is the outermost: its `before` runs first,
   an exception, the event is done, and for a batch the whole list.
 - `async def` methods and async context managers work only around `async def` handlers, plain ones around both kinds."""
 
-from partbox.interceptors.wrap import check, must_be_awaited, wrap
+from partbox.interceptors.wrap import check_interceptor, must_be_awaited, wrap_call
 
-__all__ = ["check", "must_be_awaited", "wrap"]
+__all__ = ["check_interceptor", "must_be_awaited", "wrap_call"]

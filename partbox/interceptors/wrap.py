@@ -11,7 +11,7 @@ from typing import Any
 from partbox.callables import Call, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
 from partbox.log_rate_limit import LogRateLimiter
-from partbox.text.printing import printable_line, text_of
+from partbox.text.printing import shorten_line, text_of
 
 EXPECTED_FORMS = (
     "give an object with before(event) or after(event, outcome, error), "
@@ -48,13 +48,13 @@ class InterceptorMethods:
             for name, takes_batch in self._takes_batch.items()
         }
 
-    def async_method(self) -> str | None:
+    def find_async_method(self) -> str | None:
         """Return the name of the interceptor's first method that is `async def`, or None."""
         # Only the methods in use are considered.
         names = (name for name, method in self._methods.items() if method is not None and is_async(method))
         return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
-    def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
+    def list_before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
         """Yield the calls of the interceptor's `before` method to make ahead of the handler, in order."""
         # The batch methods are never called for handlers of single events.
         # Each comes with the events that it begins.
@@ -68,7 +68,7 @@ class InterceptorMethods:
             for event in events:
                 yield [event], partial(before, event)
 
-    def after_calls(
+    def list_after_calls(
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
         """Yield the calls of the interceptor's `after` method to make when the handler has ended, in order."""
@@ -79,7 +79,7 @@ class InterceptorMethods:
         after = self._methods["after"]
         if after is None or not begun_events:
             return
-        outcomes = self._outcomes(outcome, len(begun_events))
+        outcomes = self._split_outcomes(outcome, len(begun_events))
         if self._takes_batch["after"]:
             yield begun_events, partial(after, begun_events, outcomes, error)
         else:
@@ -98,13 +98,13 @@ class InterceptorMethods:
                 level,
                 "after of the interceptor %s failed, which changes nothing for %s%s",
                 self.name,
-                printable_line(what, MAX_EVENTS_TEXT),
+                shorten_line(what, MAX_EVENTS_TEXT),
                 more,
                 exc_info=True,
                 extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
             )
 
-    def _outcomes(self, outcome: Any, events: int) -> list[Any]:
+    def _split_outcomes(self, outcome: Any, events: int) -> list[Any]:
         if not self._is_batch or not isinstance(outcome, list | tuple):
             return [outcome] * events
         return [*outcome] if len(outcome) == events else [None] * events
@@ -117,7 +117,7 @@ def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
     def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
         try:
-            for events, before in hooks.before_calls(given):
+            for events, before in hooks.list_before_calls(given):
                 before()
                 begun_events += events
             outcome = call(given, *more)
@@ -137,7 +137,7 @@ def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
     async def intercepted(given: Any, *more: Any) -> Any:
         begun_events: list[Any] = []
         try:
-            for events, before in hooks.before_calls(given):
+            for events, before in hooks.list_before_calls(given):
                 await _await_if_needed(before())
                 begun_events += events
             outcome = await call(given, *more)
@@ -151,7 +151,7 @@ def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
 
 
 def _call_afters(hooks: InterceptorMethods, begun_events: list[Any], outcome: Any, error: BaseException | None) -> None:
-    for events, after in hooks.after_calls(begun_events, outcome, error):
+    for events, after in hooks.list_after_calls(begun_events, outcome, error):
         try:
             after()
         except BaseException:
@@ -162,7 +162,7 @@ def _call_afters(hooks: InterceptorMethods, begun_events: list[Any], outcome: An
 async def _call_afters_async(
     hooks: InterceptorMethods, begun_events: list[Any], outcome: Any, error: BaseException | None
 ) -> None:
-    for events, after in hooks.after_calls(begun_events, outcome, error):
+    for events, after in hooks.list_after_calls(begun_events, outcome, error):
         try:
             await _await_if_needed(after())
         except GeneratorExit:
@@ -181,7 +181,7 @@ async def _await_if_needed(result: Any) -> None:
         await result
 
 
-def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
+def wrap_call(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:
     """Wrap the call of a handler in all interceptors, the first outermost."""
     # Without interceptors, the call itself is returned. The result is a coroutine function if `is_async`. The first
     # argument of the call is the event, or the list if `is_batch`; other arguments are passed on. RegistrationError is
@@ -189,7 +189,7 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
     wrapped = call
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):
-            method = InterceptorMethods(interceptor, is_batch).async_method() if methods_of(interceptor) else None
+            method = InterceptorMethods(interceptor, is_batch).find_async_method() if methods_of(interceptor) else None
             part = f"{method} of " if method else ""
             raise RegistrationError(
                 f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} "
@@ -210,7 +210,7 @@ def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
     """Return True if the interceptor works only around `async def` handlers."""
     # It then has async methods or is an async context manager. `is_batch` chooses its methods for batch handlers.
     if methods_of(interceptor):
-        return InterceptorMethods(interceptor, is_batch).async_method() is not None
+        return InterceptorMethods(interceptor, is_batch).find_async_method() is not None
     # Context managers of such a function or class support only `async with`.
     made = inspect.unwrap(interceptor)
     return inspect.isasyncgenfunction(made) or (hasattr(made, AENTER_METHOD) and not hasattr(made, ENTER_METHOD))
@@ -262,7 +262,7 @@ def _build_context(manager: Call, event: Any, *entered: str) -> Any:
     )
 
 
-def check(interceptor: Any) -> None:
+def check_interceptor(interceptor: Any) -> None:
     """Raise RegistrationError if an object cannot be used as an interceptor."""
     # The reason is in its methods or their arguments.
     methods = methods_of(interceptor)

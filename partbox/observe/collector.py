@@ -25,7 +25,7 @@ class DatabaseCollector(Collector):
         self._monitored = monitored
         self._extra: families.Labels = ("database",) if len(monitored) > 1 else ()
         self._labels: list[families.Labels] = [
-            (families.label_value(each.database),) if self._extra else () for each in monitored
+            (families.to_label_value(each.database),) if self._extra else () for each in monitored
         ]
 
     def describe(self) -> list[Family]:
@@ -37,17 +37,19 @@ class DatabaseCollector(Collector):
         # of them together. A database that answers too late is shown with its latest result, if that is younger than
         # `MAX_STALE` seconds.
         began = time.monotonic()
-        asked = [each.probe.request() for each in self._monitored]
+        asked = [each.probe.request_result() for each in self._monitored]
         yield from self._collect_meanwhile()
-        up, overviews = families.family(self._prefix, BY_NAME["database_up"], self._extra), []
+        up, overviews = families.build_family(self._prefix, BY_NAME["database_up"], self._extra), []
         for labels, each, since in zip(self._labels, self._monitored, asked, strict=True):
-            result = _usable_result(each.probe, each.probe.wait(since, began + PROBE_TIMEOUT - time.monotonic()))
-            up.add_metric(labels, result is not None and result.up)  # type: ignore[attr-defined]
+            result = _find_usable_result(
+                each.probe, each.probe.wait_for_result(since, began + PROBE_TIMEOUT - time.monotonic())
+            )
+            up.add_metric(labels, result is not None and result.is_up)  # type: ignore[attr-defined]
             if result is not None and result.overview is not None:
-                overviews.append(families.LabelledOverview(labels, result.overview, each.instances()))
-        yield from families.database_families(self._prefix, overviews, self._extra)
+                overviews.append(families.LabelledOverview(labels, result.overview, each.list_instances()))
+        yield from families.build_database_families(self._prefix, overviews, self._extra)
         yield up
-        scrape = families.family(self._prefix, BY_NAME["scrape_seconds"])
+        scrape = families.build_family(self._prefix, BY_NAME["scrape_seconds"])
         scrape.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
         yield scrape
 
@@ -61,22 +63,22 @@ class NodeCollector(DatabaseCollector):
     def _collect_meanwhile(self) -> Iterable[Family]:
         # The probes of the databases still run.
         readings = [
-            families.LabelledReading((*labels, families.label_value(each.subscription)), each.meters.reading())
+            families.LabelledReading((*labels, families.to_label_value(each.subscription)), each.meters.take_reading())
             for labels, each in zip(self._labels, self._monitored, strict=True)
         ]
-        return families.process_families(self._prefix, readings, self._extra)
+        return families.build_process_families(self._prefix, readings, self._extra)
 
 
-def _usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
+def _find_usable_result(probe: DatabaseProbe, fetched: ProbeResult | None) -> ProbeResult | None:
     """Return the newest result of a database query that is fresh enough to show in metrics, or None."""
     # The fetched result is preferred to a recent older one. If the probe was cut off because the database is slow, the
     # last overview is used as long as it is recent.
-    result = fetched or _if_recent(probe.latest)
-    return _if_recent(probe.latest_overview) or result if result is not None and result.slow else result
+    result = fetched or _drop_stale(probe.latest_result)
+    return _drop_stale(probe.latest_overview_result) or result if result is not None and result.is_slow else result
 
 
-def _if_recent(result: ProbeResult | None) -> ProbeResult | None:
-    return result if result is not None and time.monotonic() - result.at < MAX_STALE else None
+def _drop_stale(result: ProbeResult | None) -> ProbeResult | None:
+    return result if result is not None and time.monotonic() - result.probed_at < MAX_STALE else None
 
 
 def build_registry(prefix: str, monitored: Sequence[MonitoredSupervisor]) -> CollectorRegistry:

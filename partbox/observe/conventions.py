@@ -27,7 +27,7 @@ SUBSCRIPTION: Final = messaging.MESSAGING_DESTINATION_SUBSCRIPTION_NAME
 Provider = TypeVar("Provider")
 
 
-def operation(name: str, kind: Operation) -> dict[str, str]:
+def describe_operation(name: str, kind: Operation) -> dict[str, str]:
     """Return the OpenTelemetry attributes of a messaging operation, with partbox as the messaging system."""
     return {
         messaging.MESSAGING_SYSTEM: "partbox",
@@ -36,7 +36,7 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
     }
 
 
-def provider_factory(
+def require_provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
     """Return a function that creates the OpenTelemetry provider in a worker process, or None for the global one."""

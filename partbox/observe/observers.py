@@ -21,7 +21,7 @@ class Observers(Observer):
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
-        self._hooks = {name: tuple(_list_overrides(self._observers, name)) for name in _hook_names()}
+        self._hooks = {name: tuple(_list_overrides(self._observers, name)) for name in _list_hook_names()}
 
     def has_hook(self, *names: str) -> bool:
         """Return True if any of the observers overrides one of the named hooks."""
@@ -35,7 +35,7 @@ class Observers(Observer):
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
-                headers |= _valid_headers(_enter_hook(stack, "publishing", hook, events))
+                headers |= _check_headers(_enter_hook(stack, "publishing", hook, events))
             yield headers
 
     @contextmanager
@@ -46,7 +46,7 @@ class Observers(Observer):
             yield
 
 
-def _hook_names() -> list[str]:
+def _list_hook_names() -> list[str]:
     return [name for name in vars(Observer) if not name.startswith("_")]
 
 
@@ -58,23 +58,23 @@ def _make_dispatcher(name: str) -> Hook:
                 hook(*arguments)
             # SystemExit too: an observer must not end a worker.
             except BaseException as error:
-                _log(name, error)
+                _log_failure(name, error)
 
     return method
 
 
-for _name in _hook_names():
+for _name in _list_hook_names():
     # Hooks that return a context manager have methods of their own above.
     if _name not in vars(Observers):
         setattr(Observers, _name, _make_dispatcher(_name))
 
 
-def _valid_headers(yielded: Any) -> dict[str, str]:
+def _check_headers(yielded: Any) -> dict[str, str]:
     # Headers that are not valid are logged and dropped.
     try:
-        return dict(checks.headers(yielded or {}))
+        return dict(checks.check_headers(yielded or {}))
     except Exception as error:
-        _log("publishing", error)
+        _log_failure("publishing", error)
         return {}
 
 
@@ -92,7 +92,7 @@ def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> 
             return None
         yielded = around.__enter__()
     except BaseException as error:
-        _log(name, error)
+        _log_failure(name, error)
         return None
 
     def leave(*raised: Any) -> None:
@@ -100,13 +100,13 @@ def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> 
             around.__exit__(*raised)
         except BaseException as error:
             if error is not raised[1]:
-                _log(name, error)
+                _log_failure(name, error)
 
     stack.push(leave)
     return yielded
 
 
-def _log(name: str, error: BaseException) -> None:
+def _log_failure(name: str, error: BaseException) -> None:
     if is_ctrl_c(error):
         raise error
     text = "an observer's %s failed, which changes nothing else: %s"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
-from partbox.observe.conventions import COUNT, SUBSCRIPTION, Operation, operation
+from partbox.observe.conventions import COUNT, SUBSCRIPTION, Operation, describe_operation
 
 # Seconds after which the span of a poll ends, even if some of its records are not settled.
 LONGEST = 60.0
@@ -47,9 +47,9 @@ class OpenPollSpans:
         self._subscription = subscription
         self._lock = threading.Lock()
         # By partition and record id.
-        self._open: dict[int, dict[int, PollSpan]] = {}
+        self._spans_by_partition: dict[int, dict[int, PollSpan]] = {}
         # In the order of their start.
-        self._polls: dict[PollSpan, None] = {}
+        self._open_spans: dict[PollSpan, None] = {}
         # Time of the first check since which memory has held no records.
         self._empty_at: float | None = None
 
@@ -64,42 +64,42 @@ class OpenPollSpans:
             # An empty context, so that a poll begins a trace of its own.
             context=Context(),
             kind=SpanKind.CLIENT,
-            attributes={**operation("poll", Operation.RECEIVE), **known, **size},
+            attributes={**describe_operation("poll", Operation.RECEIVE), **known, **size},
             start_time=time.time_ns() - int(seconds * 1e9),
         )
         poll = PollSpan(span, len(pairs))
         with self._lock:
-            self._polls[poll] = None
+            self._open_spans[poll] = None
             for partition, id in pairs:
-                before = self._open.setdefault(partition, {}).get(id)
-                self._open[partition][id] = poll
+                before = self._spans_by_partition.setdefault(partition, {}).get(id)
+                self._spans_by_partition[partition][id] = poll
                 # A lost connection has made the record be read again.
                 if before is not None:
                     self._count_down(before)
 
-    def context(self, record: Record) -> SpanContext | None:
+    def find_context(self, record: Record) -> SpanContext | None:
         """Return the trace context of the query that read this event, or None if there is no open span for it."""
         # There is none if the span of the poll has ended, or if no poll read the record from the log.
         partition, id = record
         with self._lock:
-            poll = self._open.get(partition, {}).get(id)
+            poll = self._spans_by_partition.get(partition, {}).get(id)
         return None if poll is None else poll.span.get_span_context()
 
-    def settled(self, record: Record, success: bool | None) -> None:
+    def note_settled(self, record: Record, success: bool | None) -> None:
         """Count an event's outcome on the span of its query: done (True), failed (False) or put off (None)."""
         # Only the first call for a record counts.
         partition, id = record
         with self._lock:
-            poll = self._open.get(partition, {}).pop(id, None)
+            poll = self._spans_by_partition.get(partition, {}).pop(id, None)
             if poll is not None:
                 poll.succeeded += success is True
                 poll.failed += success is False
                 self._count_down(poll)
 
-    def drop(self, partition: int) -> None:
+    def drop_partition(self, partition: int) -> None:
         """Remove a partition's open events from their spans. They will not be settled in this process."""
         with self._lock:
-            for poll in self._open.pop(partition, {}).values():
+            for poll in self._spans_by_partition.pop(partition, {}).values():
                 self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
@@ -113,19 +113,19 @@ class OpenPollSpans:
     def end_before(self, before: float = math.inf) -> None:
         """End the tracing spans that began before a time in monotonic seconds."""
         with self._lock:
-            over = {poll for poll in self._polls if poll.began < before}
+            over = {poll for poll in self._open_spans if poll.began < before}
             if not over:
                 return
-            for partition, polls in list(self._open.items()):
-                self._open[partition] = {id: poll for id, poll in polls.items() if poll not in over}
+            for partition, polls in list(self._spans_by_partition.items()):
+                self._spans_by_partition[partition] = {id: poll for id, poll in polls.items() if poll not in over}
             for poll in over:
-                self._end(poll)
+                self._end_span(poll)
 
     def _count_down(self, poll: PollSpan) -> None:
         poll.left -= 1
         if not poll.left:
-            self._end(poll)
+            self._end_span(poll)
 
-    def _end(self, poll: PollSpan) -> None:
-        del self._polls[poll]
+    def _end_span(self, poll: PollSpan) -> None:
+        del self._open_spans[poll]
         poll.close()

@@ -24,8 +24,8 @@ from partbox.log_rate_limit import LogRateLimiter
 from partbox.observe.logs.table import PREFIX
 from partbox.observe.observer import Observer
 from partbox.protocol.verdict import Verdict
-from partbox.text.printing import error_name, printable_line
-from partbox.text.secrets import masked
+from partbox.text.printing import format_error_name, shorten_line
+from partbox.text.secrets import mask_secrets
 
 HEADER = "sentry-trace"
 LONGEST = 1_000  # characters of an error's text
@@ -45,9 +45,9 @@ class Sentry(Observer):
     module that called `init`."""
 
     def __init__(self, setup: Callable[[], object] | None = None, *, retries: bool = True) -> None:
-        self._given = setup, retries
-        self._states = ("retrying", "dead") if retries else ("dead",)
-        self._flood = LogRateLimiter()
+        self._arguments = setup, retries
+        self._reported_states = ("retrying", "dead") if retries else ("dead",)
+        self._rate_limiter = LogRateLimiter()
         if setup is not None and not sentry_sdk.get_client().is_active():
             setup()
         _hide_variables()
@@ -61,19 +61,19 @@ class Sentry(Observer):
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        if verdict.state not in self._states or not sentry_sdk.get_client().is_active():
+        if verdict.state not in self._reported_states or not sentry_sdk.get_client().is_active():
             return
-        cause = ["partbox", event.subscription, event.event_type, _name(verdict, error)]
-        held_back = self._flood.admit(tuple(cause), time.monotonic())
+        cause = ["partbox", event.subscription, event.event_type, _find_error_name(verdict, error)]
+        held_back = self._rate_limiter.admit(tuple(cause), time.monotonic())
         if held_back is None:
             return
         report = {
             "level": "error" if verdict.state == "dead" else "warning",
             "fingerprint": cause,
             "transaction": handler,
-            "tags": _tags(event, handler, verdict),
-            "exception": {"values": _exception_values(verdict, error)},
-            "contexts": {"partbox": _event_context(event) | {"held_back": held_back}} | _trace_of(event),
+            "tags": _build_tags(event, handler, verdict),
+            "exception": {"values": _build_exception_values(verdict, error)},
+            "contexts": {"partbox": _build_event_context(event) | {"held_back": held_back}} | _trace_of(event),
         }
         with sentry_sdk.isolation_scope() as scope:
             # The breadcrumbs are of events that this thread handled before.
@@ -81,18 +81,18 @@ class Sentry(Observer):
             sentry_sdk.capture_event(report)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, self._given
+        return _rebuild, self._arguments
 
 
 def _rebuild(setup: Callable[[], object] | None, retries: bool) -> Sentry:
     return Sentry(setup, retries=retries)
 
 
-def _name(verdict: Verdict, error: BaseException | None) -> str:
-    return verdict.state if error is None else error_name(error)
+def _find_error_name(verdict: Verdict, error: BaseException | None) -> str:
+    return verdict.state if error is None else format_error_name(error)
 
 
-def _tags(event: DeliveredEvent, handler: str, verdict: Verdict) -> dict[str, str]:
+def _build_tags(event: DeliveredEvent, handler: str, verdict: Verdict) -> dict[str, str]:
     return {
         "partbox.subscription": event.subscription,
         "partbox.event_type": event.event_type,
@@ -101,7 +101,7 @@ def _tags(event: DeliveredEvent, handler: str, verdict: Verdict) -> dict[str, st
     }
 
 
-def _event_context(event: DeliveredEvent) -> dict[str, object]:
+def _build_event_context(event: DeliveredEvent) -> dict[str, object]:
     return {
         "record_id": event.id,
         "event_id": str(event.event_id),
@@ -112,11 +112,13 @@ def _event_context(event: DeliveredEvent) -> dict[str, object]:
     }
 
 
-def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
+def _build_exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
     """Return an event's error and its causes in the format of Sentry."""
     # If the handler returned a verdict instead of raising, return the verdict in that form.
     if error is None:
-        found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
+        found = [
+            {"type": _find_error_name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}
+        ]
     else:
         options = {**sentry_sdk.get_client().options, "include_local_variables": False, "add_full_stack": False}
         # The error may be any object of the application, even one with a false class, so that only its text is used.
@@ -125,7 +127,7 @@ def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dic
     for each in found:
         # Only the first line: the lines after it may quote the row, or the input of a model.
         first = (str(each.get("value") or "").splitlines() or [""])[0]
-        each["value"] = printable_line(masked(first), LONGEST)
+        each["value"] = shorten_line(mask_secrets(first), LONGEST)
     return found
 
 
@@ -146,10 +148,10 @@ def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
 def _hide_variables() -> None:
     """Remove local variables from Sentry reports, because they hold payloads."""
     # This applies to all reports of this process whose stacks go through partbox.
-    add_global_event_processor(_without_variables)
+    add_global_event_processor(_strip_variables)
 
 
-def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
+def _strip_variables(event: Any, hint: dict[str, Any]) -> Any:
     """Return a Sentry report without local variables, or None if the failure is reported anyway."""
     # None drops the report, for a log line about such a failure.
     if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:

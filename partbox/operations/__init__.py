@@ -41,7 +41,7 @@ class Operations:
     def dsn(self) -> str:
         """The database connection string of this outbox, in a form that libpq understands. If the DSN was given as a
         callable, each access calls it. If the DSN is an `embedded:` one, its server is started."""
-        return self._database.resolve()()
+        return self._database.resolve_dsn()()
 
     @property
     def dead(self) -> "DeadRecords":

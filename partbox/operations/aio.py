@@ -18,84 +18,84 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Verbs:
+class _AsyncCommands:
     def __init__(self, sync: Any) -> None:
-        self.sync = sync
+        self.sync_commands = sync
 
 
-class AsyncVerb(Generic[P, R]):
+class AsyncCommand(Generic[P, R]):
     """A descriptor that makes a synchronous command a coroutine method with the same parameters, result and errors."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
-        self._verb = verb
+        self._command = verb
         self.__doc__ = verb.__doc__
 
-    def __get__(self, noun: _Verbs, _: object = None) -> Callable[P, Coroutine[Any, Any, R]]:
+    def __get__(self, noun: _AsyncCommands, _: object = None) -> Callable[P, Coroutine[Any, Any, R]]:
         async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return await asyncio.to_thread(self._verb, noun.sync, *args, **kwargs)
+            return await asyncio.to_thread(self._command, noun.sync_commands, *args, **kwargs)
 
         return call
 
 
-class AsyncDeadRecords(_Verbs):
-    list = AsyncVerb(DeadRecords.list)
-    groups = AsyncVerb(DeadRecords.groups)
-    count = AsyncVerb(DeadRecords.count)
-    show = AsyncVerb(DeadRecords.show)
-    replay = AsyncVerb(DeadRecords.replay)
-    replay_all = AsyncVerb(DeadRecords.replay_all)
-    discard = AsyncVerb(DeadRecords.discard)
-    discard_all = AsyncVerb(DeadRecords.discard_all)
+class AsyncDeadRecords(_AsyncCommands):
+    list = AsyncCommand(DeadRecords.list)
+    groups = AsyncCommand(DeadRecords.groups)
+    count = AsyncCommand(DeadRecords.count)
+    show = AsyncCommand(DeadRecords.show)
+    replay = AsyncCommand(DeadRecords.replay)
+    replay_all = AsyncCommand(DeadRecords.replay_all)
+    discard = AsyncCommand(DeadRecords.discard)
+    discard_all = AsyncCommand(DeadRecords.discard_all)
 
 
-class AsyncBlockedKeys(_Verbs):
-    list = AsyncVerb(BlockedKeys.list)
-    groups = AsyncVerb(BlockedKeys.groups)
-    retry_now = AsyncVerb(BlockedKeys.retry_now)
-    skip = AsyncVerb(BlockedKeys.skip)
+class AsyncBlockedKeys(_AsyncCommands):
+    list = AsyncCommand(BlockedKeys.list)
+    groups = AsyncCommand(BlockedKeys.groups)
+    retry_now = AsyncCommand(BlockedKeys.retry_now)
+    skip = AsyncCommand(BlockedKeys.skip)
 
 
-class AsyncSubscriptions(_Verbs):
-    create = AsyncVerb(Subscriptions.create)
-    list = AsyncVerb(Subscriptions.list)
-    pause = AsyncVerb(Subscriptions.pause)
-    resume = AsyncVerb(Subscriptions.resume)
-    replay = AsyncVerb(Subscriptions.replay)
-    drop = AsyncVerb(Subscriptions.drop)
+class AsyncSubscriptions(_AsyncCommands):
+    create = AsyncCommand(Subscriptions.create)
+    list = AsyncCommand(Subscriptions.list)
+    pause = AsyncCommand(Subscriptions.pause)
+    resume = AsyncCommand(Subscriptions.resume)
+    replay = AsyncCommand(Subscriptions.replay)
+    drop = AsyncCommand(Subscriptions.drop)
 
 
-class AsyncLimitedHandlers(_Verbs):
-    list = AsyncVerb(LimitedHandlers.list)
-    set = AsyncVerb(LimitedHandlers.set)
-    reset = AsyncVerb(LimitedHandlers.reset)
+class AsyncLimitedHandlers(_AsyncCommands):
+    list = AsyncCommand(LimitedHandlers.list)
+    set = AsyncCommand(LimitedHandlers.set)
+    reset = AsyncCommand(LimitedHandlers.reset)
 
 
-class AsyncActions(_Verbs):
-    list = AsyncVerb(Actions.list)
+class AsyncActions(_AsyncCommands):
+    list = AsyncCommand(Actions.list)
 
 
-class AsyncStats(_Verbs):
-    overview = AsyncVerb(Stats.overview)
-    cluster = AsyncVerb(Stats.cluster)
-    partitions = AsyncVerb(Stats.partitions)
-    records = AsyncVerb(Stats.records)
-    pending = AsyncVerb(Stats.pending)
-    failed = AsyncVerb(Stats.failed)
-    parked = AsyncVerb(Stats.parked)
-    completed = AsyncVerb(Stats.completed)
+class AsyncStats(_AsyncCommands):
+    overview = AsyncCommand(Stats.overview)
+    cluster = AsyncCommand(Stats.cluster)
+    partitions = AsyncCommand(Stats.partitions)
+    records = AsyncCommand(Stats.records)
+    pending = AsyncCommand(Stats.pending)
+    failed = AsyncCommand(Stats.failed)
+    parked = AsyncCommand(Stats.parked)
+    completed = AsyncCommand(Stats.completed)
 
 
-class AsyncRecordSearch(_Verbs):
-    find = AsyncVerb(RecordSearch.find)
+class AsyncRecordSearch(_AsyncCommands):
+    find = AsyncCommand(RecordSearch.find)
 
 
-class AsyncOperations(_Verbs):
+class AsyncOperations(_AsyncCommands):
     """The operator commands as coroutines for asyncio, such as `await outbox.aio.dead.list()`. If the task is
     cancelled, the command continues in its thread to the end. `progress` callbacks run in that thread."""
 
-    purge = AsyncVerb(Operations.purge)
-    rebase = AsyncVerb(Operations.rebase)
-    import_from = AsyncVerb(Operations.import_from)
+    purge = AsyncCommand(Operations.purge)
+    rebase = AsyncCommand(Operations.rebase)
+    import_from = AsyncCommand(Operations.import_from)
 
     def __init__(self, sync: Operations) -> None:
         super().__init__(sync)

@@ -13,7 +13,7 @@ from partbox.classes import Instance
 from partbox.duration import seconds
 from partbox.errors import PartboxError, PublishError
 from partbox.events import checks
-from partbox.events.declaration import event_type_of, type_name
+from partbox.events.declaration import event_type_of, type_name_of
 
 MAX_BIGINT: Final = (1 << 63) - 1
 DIGITS: Final = len(str(MAX_BIGINT))
@@ -45,13 +45,13 @@ def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_BIGINT
 
 
-def limit(value: int) -> int:
+def check_limit(value: int) -> int:
     if not _is_whole(value):
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
 
 
-def handlers_loop(value: object) -> bool:
+def has_own_loop(value: object) -> bool:
     """Return True if async handlers get an event loop of their own (`loop="own"`), False for None."""
     # None runs them in the loop that enters the worker. Any other value is refused.
     if value not in (None, "own"):
@@ -61,7 +61,7 @@ def handlers_loop(value: object) -> bool:
     return value == "own"
 
 
-def count(name: str, value: int | None, default: int) -> int:
+def check_count(name: str, value: int | None, default: int) -> int:
     """Validate a number of processes or concurrent handlers. None means `default`."""
     # PartboxError is raised unless the number is whole and at least 1.
     if value is not None and not _is_whole(value):
@@ -69,14 +69,14 @@ def count(name: str, value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def after(value: int | None) -> int | None:
+def check_after(value: int | None) -> int | None:
     """Validate the record id after which a page of a listing begins. None means the first page."""
     if value is not None and not _is_whole(value, 0):
         raise ArgumentError("after", f"{value!r} must be the last record id of the page before")
     return value
 
 
-def length(name: str, value: Length) -> float:
+def parse_length(name: str, value: Length) -> float:
     """Convert a duration such as a timedelta or "2h" to seconds. Raise ArgumentError if it is invalid."""
     # The error has the argument's name.
     try:
@@ -85,7 +85,7 @@ def length(name: str, value: Length) -> float:
         raise ArgumentError(name, f"{value!r} is no length of time: {error}") from None
 
 
-def bound(name: str, value: Bound | None) -> datetime | float | None:
+def parse_bound(name: str, value: Bound | None) -> datetime | float | None:
     """Convert the start or end of a time range: to a datetime, or to seconds ago for a duration such as "2h"."""
     # A datetime must have a time zone. None is returned as None.
     if value is None:
@@ -102,31 +102,31 @@ def _apply_rule(check: Callable[[str, Any], str], name: str, value: object) -> s
         raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
 
 
-def kind(name: str, value: str | Enum) -> str:
+def check_kind(name: str, value: str | Enum) -> str:
     """Validate an event type or aggregate type and return it as text. Raise ArgumentError if it is invalid."""
     # The same types are accepted as in publishing.
-    return _apply_rule(checks.kind, name, value)
+    return _apply_rule(checks.check_kind, name, value)
 
 
-def event_type(name: str, value: str | Enum | type[Instance]) -> str:
+def event_type_name(name: str, value: str | Enum | type[Instance]) -> str:
     """Return the name of an event type, which is given as text or as a class with `@partbox.event`."""
-    return _apply_rule(type_name, name, value)
+    return _apply_rule(type_name_of, name, value)
 
 
-def aggregate_id(value: AggregateId) -> str:
+def check_aggregate_id(value: AggregateId) -> str:
     # The same ids are accepted as in publishing.
     try:
-        return checks.identity("aggregate_id", value)
+        return checks.check_identity("aggregate_id", value)
     except PublishError as error:
         raise PartboxError(str(error)) from None
 
 
-def text(name: str, value: str) -> str:
+def check_text(name: str, value: str) -> str:
     """Return a text unchanged. Raise ArgumentError if PostgreSQL cannot store it."""
-    return _apply_rule(checks.text, name, value)
+    return _apply_rule(checks.check_text, name, value)
 
 
-def group(value: int | str) -> int:
+def parse_group(value: int | str) -> int:
     """Convert the number of a group of dead records to an int. Raise PartboxError if it is invalid."""
     # The number may be negative. The message shows at most 40 characters of a string and nothing of any other value.
     number = int(value) if isinstance(value, str) and GROUP_PATTERN.fullmatch(value) else value
@@ -136,7 +136,7 @@ def group(value: int | str) -> int:
     return number
 
 
-def record_or_event(value: Id) -> int | UUID:
+def parse_record_or_event(value: Id) -> int | UUID:
     """Parse an id: return an int for a record id, a UUID for an event id. Raise PartboxError for anything else."""
     # The id may be a number, a string or a UUID.
     match value:
@@ -147,7 +147,7 @@ def record_or_event(value: Id) -> int | UUID:
         case int() if 1 <= value <= MAX_BIGINT:
             return value
         case str() if value.isascii() and value.isdecimal() and len(value) <= DIGITS:
-            return record_or_event(int(value))
+            return parse_record_or_event(int(value))
         case str():
             try:
                 return UUID(value)
@@ -173,10 +173,10 @@ class ReplayPosition(NamedTuple):
         return f"record {self.from_id}" if self.from_time is None else self.from_time.isoformat()
 
 
-def subscription_name(value: str) -> str:
+def check_subscription_name(value: str) -> str:
     """Validate the name of a new subscription and return it. Raise ArgumentError if it is invalid."""
     # A name has at most 100 printable characters, without blanks at either end.
-    kind("subscription", value)
+    check_kind("subscription", value)
     if len(value) > MAX_NAME_LENGTH:
         raise ArgumentError(
             "subscription", f"{value[:20]!a}… has {len(value)} characters, above {MAX_NAME_LENGTH}: shorten it"
@@ -188,7 +188,7 @@ def subscription_name(value: str) -> str:
     return value
 
 
-def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[str] | None:
+def check_event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[str] | None:
     """Validate the event types that a new subscription is limited to, and return them sorted. None means all types."""
     # Duplicates are removed.
     if values is None:
@@ -197,13 +197,13 @@ def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[st
         raise ArgumentError("types", f"{values!r} is one type: give a list, [{values!r}]")
     if not isinstance(values, Iterable):
         raise ArgumentError("types", f"{values!r} must be a list of event types")
-    found = sorted({event_type("type", each) for each in values})
+    found = sorted({event_type_name("type", each) for each in values})
     if not found:
         raise ArgumentError("types", "is empty, so nothing would ever be delivered: name some, or leave it out for all")
     return found
 
 
-def time_with_zone(what: str, value: Moment) -> datetime:
+def parse_time(what: str, value: Moment) -> datetime:
     """Parse a time from a datetime or ISO 8601 text. Raise ArgumentError if it is invalid or has no time zone."""
     # `what` names the value in the error.
     if not isinstance(value, str | datetime):
@@ -222,22 +222,22 @@ def _require_zone(name: str, value: object, otherwise: str) -> datetime:
     return when
 
 
-def start_position(value: Moment) -> StartPosition:
+def parse_start_position(value: Moment) -> StartPosition:
     """Parse the start position of a new subscription: "beginning", "now" or a time."""
     if value in ("beginning", "now"):
         return StartPosition(value == "beginning", None)
     try:
-        return StartPosition(False, time_with_zone("start", value))
+        return StartPosition(False, parse_time("start", value))
     except ArgumentError as error:
         raise ArgumentError(error.name, f'{error.reason}; or "beginning", or "now"') from None
 
 
-def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
+def build_replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
     """Build the position from which to replay from a record id or a time. Exactly one of them must be given."""
     if (from_id is None) == (from_time is None):
         raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
     if from_time is not None:
-        return ReplayPosition(None, time_with_zone("from_time", from_time))
+        return ReplayPosition(None, parse_time("from_time", from_time))
     if not _is_whole(from_id):
         raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {MAX_BIGINT}")
     return ReplayPosition(from_id, None)
@@ -246,6 +246,6 @@ def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosi
 def parse_position(text: str) -> ReplayPosition:
     """Parse a replay position from command-line text: digits are a record id, anything else is a time."""
     if not (text.isascii() and text.isdecimal()):
-        return replay_position(None, text)
+        return build_replay_position(None, text)
     # int() of thousands of digits is slow, and refused by Python above a limit.
-    return replay_position(int(text) if len(text) <= DIGITS else MAX_BIGINT + 1, None)
+    return build_replay_position(int(text) if len(text) <= DIGITS else MAX_BIGINT + 1, None)

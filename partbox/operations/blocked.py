@@ -7,7 +7,7 @@ from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Head, Key, Tim
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import AggregateId
-from partbox.operations.session import OperatorVerbs
+from partbox.operations.session import OperatorCommands
 
 Kind = str | Enum
 TimeBound = arguments.Bound | None
@@ -15,38 +15,38 @@ Keys = list[BlockedKey]
 Groups = list[BlockedGroup]
 
 
-class BlockedKeys(OperatorVerbs):
+class BlockedKeys(OperatorCommands):
     """Commands on blocked keys: aggregates whose later events wait for a failed one (the head of the key). An
     impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
 
-    _noun = "blocked"
+    _group_name = "blocked"
 
     def list(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Keys:
         """Return at most `limit` blocked keys, the longest blocked first. `since` (inclusive) and `until` (exclusive)
         bound the time at which a key became blocked. Both are times, or lengths such as "2h" for two hours ago."""
-        limit, bounds = arguments.limit(limit), _time_bounds(since, until)
-        with self._session(subscription) as conn:
+        limit, bounds = arguments.check_limit(limit), _parse_time_bounds(since, until)
+        with self._open_session(subscription) as conn:
             return blocked.list_keys(conn, self._schema, subscription, limit, bounds)
 
     def groups(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
         """Group blocked keys by the kind of their failure. Return at most `limit` groups, the largest first."""
-        limit, bounds = arguments.limit(limit), _time_bounds(since, until)
-        with self._session(subscription) as conn:
-            return blocked.groups(conn, self._schema, subscription, limit, bounds)
+        limit, bounds = arguments.check_limit(limit), _parse_time_bounds(since, until)
+        with self._open_session(subscription) as conn:
+            return blocked.list_groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
         """Retry the event that blocks a key (its head) now instead of at its due time, even a dead one. Return the head
         as it was before. Its `changed` is False if the head only waits for a free handler."""
-        key = _key(subscription, aggregate_type, aggregate_id)
-        with self._session(subscription) as conn:
+        key = _build_key(subscription, aggregate_type, aggregate_id)
+        with self._open_session(subscription) as conn:
             head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
         detail = "" if head.changed else ", as it would anyway: nothing to do"
         text = "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s"
-        self._log("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
+        self._log_command("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
     def skip(
@@ -61,18 +61,20 @@ class BlockedKeys(OperatorVerbs):
 
         Return the head as it was before. The head becomes a dead record, which can be replayed later, with `reason`
         before its error. If a handler is running the head, the handler's outcome counts."""
-        key = _key(subscription, aggregate_type, aggregate_id)
-        detail = "by hand" if reason is None else arguments.text("reason", reason)
-        with self._session(subscription) as conn:
+        key = _build_key(subscription, aggregate_type, aggregate_id)
+        detail = "by hand" if reason is None else arguments.check_text("reason", reason)
+        with self._open_session(subscription) as conn:
             limit = self._settings.error_limit
             head = _require_blocked(blocked.skip(conn, self._schema, key, reason=detail, error_limit=limit), key)
         text = "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r"
-        self._log("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
+        self._log_command("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
 
-def _key(subscription: str, aggregate_type: Kind, aggregate_id: AggregateId) -> Key:
-    return Key(subscription, arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id))
+def _build_key(subscription: str, aggregate_type: Kind, aggregate_id: AggregateId) -> Key:
+    return Key(
+        subscription, arguments.check_kind("aggregate_type", aggregate_type), arguments.check_aggregate_id(aggregate_id)
+    )
 
 
 def _require_blocked(head: Head | None, key: Key) -> Head:
@@ -84,5 +86,5 @@ def _require_blocked(head: Head | None, key: Key) -> Head:
     return head
 
 
-def _time_bounds(since: TimeBound, until: TimeBound) -> TimeBounds:
-    return TimeBounds(arguments.bound("since", since), arguments.bound("until", until))
+def _parse_time_bounds(since: TimeBound, until: TimeBound) -> TimeBounds:
+    return TimeBounds(arguments.parse_bound("since", since), arguments.parse_bound("until", until))

@@ -11,8 +11,8 @@ from partbox.db.operator.dead import DeadDetail, DeadFilters, DeadGroup, DeadRec
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.operations import arguments
-from partbox.operations.session import OperatorVerbs
-from partbox.text.wording import counted
+from partbox.operations.session import OperatorCommands
+from partbox.text.wording import format_count
 
 PAST_TENSE = {"replay": "replayed", "discard": "discarded"}
 LOG_SUFFIX = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
@@ -38,17 +38,17 @@ class DeadChoice(TypedDict, total=False):
 
 # The check of each filter. A check takes the name and the value.
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "event_type": arguments.event_type,
-    "aggregate_type": arguments.kind,
-    "aggregate_id": arguments.text,
-    "older_than": arguments.length,
-    "group": lambda _, value: arguments.group(value),
-    "since": arguments.bound,
-    "until": arguments.bound,
+    "event_type": arguments.event_type_name,
+    "aggregate_type": arguments.check_kind,
+    "aggregate_id": arguments.check_text,
+    "older_than": arguments.parse_length,
+    "group": lambda _, value: arguments.parse_group(value),
+    "since": arguments.parse_bound,
+    "until": arguments.parse_bound,
 }
 
 
-class DeadRecords(OperatorVerbs):
+class DeadRecords(OperatorCommands):
     """Commands on dead records, which are events whose delivery was given up.
 
     Filters are the event type and the keywords of `DeadChoice`. `older_than` is a timedelta, seconds or a text such as
@@ -57,31 +57,31 @@ class DeadRecords(OperatorVerbs):
     ago. An id is a record id (int) or an event id (UUID), also as text. An impossible command raises PartboxError with
     a remedy, an unreachable database raises psycopg.Error."""
 
-    _noun = "dead"
+    _group_name = "dead"
 
     def list(
         self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
         """Return at most `limit` dead records (without payloads) in id order, with ids above `after`."""
         with self._choose(event_type, choice) as choice_of_rows:
-            return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
+            return dead.list_records(*choice_of_rows, arguments.check_limit(limit), arguments.check_after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
         """Group dead records by event type and error, and return at most `limit` groups, the largest first. Errors that
         differ only in numbers and quoted parts count as the same."""
         with self._choose(event_type, choice) as choice_of_rows:
-            return dead.groups(*choice_of_rows, arguments.limit(limit))
+            return dead.list_groups(*choice_of_rows, arguments.check_limit(limit))
 
     def count(self, event_type: Kind = None, **choice: Unpack[DeadChoice]) -> int:
         """Return the number of dead records that match the filters."""
         with self._choose(event_type, choice) as choice_of_rows:
-            return dead.count(*choice_of_rows)
+            return dead.count_records(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
         """Return one dead record with its headers and times, and with its unmasked payload if `payload` is True."""
-        with self._session(subscription) as conn:
+        with self._open_session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
-            found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
+            found = dead.load_detail(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
@@ -122,22 +122,22 @@ class DeadRecords(OperatorVerbs):
             name: check(name, given[name]) for name, check in CHECKS.items() if given.get(name) is not None
         }
         filters = DeadFilters(**given | checked_filters)
-        with self._session(subscription) as conn:
+        with self._open_session(subscription) as conn:
             yield conn, self._schema, subscription, dead.resolve_times(conn, self._schema, filters)
 
     def _change_one(self, what: str, act: Act, id: arguments.Id, subscription: str) -> int:
-        with self._session(subscription) as conn:
+        with self._open_session(subscription) as conn:
             record_id = self._find_record_id(conn, subscription, id)
             if not act(conn, self._schema, subscription, [record_id], None):
                 self._refuse(conn, subscription, record_id)
         text = "%s dead record %d of subscription %r%s"
-        self._log(what, subscription, text, PAST_TENSE[what], record_id, subscription, LOG_SUFFIX[what])
+        self._log_command(what, subscription, text, PAST_TENSE[what], record_id, subscription, LOG_SUFFIX[what])
         return 1
 
     def _change_all(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
         with self._choose(event_type, choice) as choice_of_rows:
             conn, schema, subscription, filters = choice_of_rows
-            id_chunks = dead.id_chunks(*choice_of_rows, dead.CHUNK_SIZE)
+            id_chunks = dead.list_id_chunks(*choice_of_rows, dead.CHUNK_SIZE)
             done, total = 0, sum(map(len, id_chunks))
             try:
                 for chunk in id_chunks:
@@ -146,8 +146,8 @@ class DeadRecords(OperatorVerbs):
                         progress(done, total)
             finally:
                 # Chunks that are committed stay, so the number is logged even if a later chunk fails.
-                text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
-                self._log(
+                text, of = "%s %d of %s of subscription %r%s%s", format_count(total, "dead record")
+                self._log_command(
                     f"{what} --all",
                     subscription,
                     text,
@@ -161,10 +161,10 @@ class DeadRecords(OperatorVerbs):
         return done
 
     def _find_record_id(self, conn: Conn, subscription: str, id: arguments.Id) -> int:
-        parsed = arguments.record_or_event(id)
+        parsed = arguments.parse_record_or_event(id)
         if isinstance(parsed, int):
             return parsed
-        found = dead.ids_of_event(conn, self._schema, subscription, parsed)
+        found = dead.list_ids_of_event(conn, self._schema, subscription, parsed)
         if not found:
             raise PartboxError(
                 f"no dead record of event {parsed} in subscription {subscription!r}: "
@@ -178,7 +178,7 @@ class DeadRecords(OperatorVerbs):
     def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
         # The error has the reason why the record can be neither shown, replayed nor discarded, for instance because it
         # is not dead.
-        parked_state = dead.parked_state(conn, self._schema, subscription, record_id)
+        parked_state = dead.find_parked_state(conn, self._schema, subscription, record_id)
         if parked_state == "dead":
             raise PartboxError(
                 f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now it would "

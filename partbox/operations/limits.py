@@ -5,21 +5,21 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from partbox.db.delivery.limits import HandlerLimit, OperatorBound
-from partbox.db.inspect.stats import EXACT_OF_LIST, overview
+from partbox.db.inspect.stats import EXACT_OF_LIST, read_overview
 from partbox.db.operator import limits
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError
-from partbox.operations.session import OperatorVerbs
+from partbox.operations.session import OperatorCommands
 from partbox.protocol.limits import rate_of
 from partbox.settings import Settings
-from partbox.text.printing import printable_line
-from partbox.text.wording import hint
+from partbox.text.printing import shorten_line
+from partbox.text.wording import format_hint
 
 UNLIMITED: Final = "none"
 MAX_AT_ONCE: Final = 10**9  # calls at once
 
 
-class LimitedHandlers(OperatorVerbs):
+class LimitedHandlers(OperatorCommands):
     """Commands on the limits of event handlers: calls per second and concurrent calls.
 
     A limit that is set overrides the declared one, bound by bound, until it is reset. Running workers apply a change
@@ -27,19 +27,19 @@ class LimitedHandlers(OperatorVerbs):
     process knows them. An invalid argument raises PartboxError with a remedy, an unreachable database raises
     psycopg.Error."""
 
-    _noun = "limit"
+    _group_name = "limit"
 
     def __init__(
         self, dsn: Callable[[], str], settings: Settings, known: Callable[[str], Collection[str]] | None = None
     ) -> None:
         super().__init__(dsn, settings)
-        self._known = known
+        self._names_of = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
         """Return the limits of handlers in one or all subscriptions, each with the number of calls that wait for it.
         The limits are those that living processes apply, and those that operators have set."""
-        with self._session(subscription) as conn:
-            found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
+        with self._open_session(subscription) as conn:
+            found = read_overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
         return [limit for cluster in found.clusters for limit in cluster.limits]
 
     def set(
@@ -59,33 +59,33 @@ class LimitedHandlers(OperatorVerbs):
             raise ArgumentError(
                 "rate", 'is missing, and so is at_once: give one of them, such as "100/s", or "none" to lift it'
             )
-        with self._session(subscription) as conn:
+        with self._open_session(subscription) as conn:
             self._check_handler(handler, subscription)
             changed = limits.set_bounds(conn, self._schema, subscription, handler, *given)
         if changed:
             bounds = rate or "as it was", at_once or "as it was"
-            self._log("set", subscription, "limited handler %r: rate %s, at once %s", handler, *bounds)
+            self._log_command("set", subscription, "limited handler %r: rate %s, at once %s", handler, *bounds)
         return changed
 
     def reset(self, handler: str, *, subscription: str = "default") -> bool:
         """Remove the limit that an operator set for a handler, so that the limits declared in its code apply again.
         Return False if there was none."""
-        arguments.text("handler", handler)
-        with self._session(subscription) as conn:
-            changed = limits.reset(conn, self._schema, subscription, handler)
+        arguments.check_text("handler", handler)
+        with self._open_session(subscription) as conn:
+            changed = limits.reset_bounds(conn, self._schema, subscription, handler)
             # A handler that has left the code can still be reset, so its name is checked only if nothing was found.
             if not changed:
                 self._check_handler(handler, subscription)
         if changed:
-            self._log("reset", subscription, "handler %r is limited as it declares", handler)
+            self._log_command("reset", subscription, "handler %r is limited as it declares", handler)
         return changed
 
     def _check_handler(self, handler: str, subscription: str) -> None:
-        arguments.kind("handler", handler)
-        known = self._known(subscription) if self._known is not None else ()
+        arguments.check_kind("handler", handler)
+        known = self._names_of(subscription) if self._names_of is not None else ()
         if known and handler not in known:
-            problem = f"{printable_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
-            raise ArgumentError("handler", f"{problem}: {hint(handler, sorted(known))}")
+            problem = f"{shorten_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
+            raise ArgumentError("handler", f"{problem}: {format_hint(handler, sorted(known))}")
 
 
 def _parse_rate(value: str | None) -> OperatorBound:

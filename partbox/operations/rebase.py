@@ -11,13 +11,13 @@ from psycopg.errors import LockNotAvailable
 from partbox.db.operator import rebase as steps
 from partbox.db.operator.rebase import KnownInstance, Problem, Rebased
 from partbox.db.schema.lock_retry import describe_blockers, list_blockers
-from partbox.db.session import session
+from partbox.db.session import open_session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.settings import Settings
-from partbox.text.wording import counted, in_short, several
+from partbox.text.wording import format_count, format_names, shorten_text
 
 log = logging.getLogger("partbox.commands")
 
@@ -35,10 +35,10 @@ REFUSALS: dict[Problem, str] = {
 Progress = Callable[[str], None]
 
 
-def examine(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
+def check_rebase_needed(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
     """Raise PartboxError if a rebase is unnecessary because the schema is healthy, unless `force` is set."""
     # Called before the user is asked to confirm, because the rebase would be refused at once.
-    with session(dsn, settings, "partbox rebase") as conn:
+    with open_session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, settings.schema_name, force)
 
 
@@ -53,15 +53,15 @@ def rebase(
     """Adapt a restored or copied outbox schema to its present database cluster, in one transaction."""
     # Waits at most `timeout` for publishers to end their transactions. Raises PartboxError if the schema is healthy
     # (unless `force` is set), if workers are alive, or if the timeout passes. Raises psycopg.Error for the database.
-    patience, schema = arguments.length("timeout", timeout), settings.schema_name
-    with session(dsn, settings, "partbox rebase") as conn:
+    patience, schema = arguments.parse_length("timeout", timeout), settings.schema_name
+    with open_session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, schema, force)
         dead = _await_silence(conn, schema, progress)
         done = _retry_rebase(conn, schema, dead, force, patience, progress)
     if isinstance(done, str):
         raise PartboxError(REFUSALS[done].format(schema))
-    text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
-    late = counted(sum(each.parked for each in done.subscriptions), "late record")
+    text, of = "schema %r is rebased: %s, %s parked", format_count(len(done.subscriptions), "subscription")
+    late = format_count(sum(each.parked for each in done.subscriptions), "late record")
     log_event(log, "command", text, schema, of, late, command="rebase")
     return done
 
@@ -74,7 +74,7 @@ def _retry_rebase(
     end = time.monotonic() + patience
     while True:
         try:
-            return steps.rebase(conn, schema, dead, force=force)
+            return steps.rebase_schema(conn, schema, dead, force=force)
         except LockNotAvailable:
             found = describe_blockers(list_blockers(conn, "rebase_holders", schema))
         if time.monotonic() >= end:
@@ -95,7 +95,7 @@ def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, da
     first, since = steps.list_instances(conn, schema), time.monotonic()
     heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first
-    while doubtful := [each for each in found if each.left > 0 and time.monotonic() - since < each.lease]:
+    while doubtful := [each for each in found if each.lease_left > 0 and time.monotonic() - since < each.lease]:
         progress(f"the heartbeats of {_describe_instances(doubtful)}: workers, or just rows of the copy?")
         time.sleep(CHECK_INTERVAL)
         found = steps.list_instances(conn, schema)
@@ -108,9 +108,12 @@ def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, da
 
 
 def _refuse_healthy(conn: Conn, schema: str, force: bool) -> None:
-    if not force and steps.healthy(conn, schema):
+    if not force and steps.is_healthy(conn, schema):
         raise PartboxError(REFUSALS["healthy"].format(schema))
 
 
 def _describe_instances(found: Sequence[KnownInstance]) -> str:
-    return f"{counted(len(found), 'process')} ({several([f'{in_short(each.node, 60)} {each.pid}' for each in found])})"
+    return (
+        f"{format_count(len(found), 'process')} "
+        f"({format_names([f'{shorten_text(each.node, 60)} {each.pid}' for each in found])})"
+    )

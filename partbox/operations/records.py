@@ -13,13 +13,13 @@ from partbox.classes import Instance
 from partbox.db.inspect import log_search
 from partbox.db.inspect.found import FoundRecords, load_records
 from partbox.db.inspect.log_search import RecordFilter, SearchPage
-from partbox.db.operator.dead import time_span
-from partbox.db.sql import Conn, one_row, rows
+from partbox.db.operator.dead import resolve_time_span
+from partbox.db.sql import Conn, fetch_one_row, fetch_rows
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError
-from partbox.operations.session import OperatorVerbs
-from partbox.text.wording import hint
+from partbox.operations.session import OperatorCommands
+from partbox.text.wording import format_hint
 
 MAX_LIMIT: Final = 200  # records
 DEFAULT_PERIOD: Final = 86_400.0  # seconds before now to which a search by ending is limited by default
@@ -66,19 +66,19 @@ Lookup = Callable[[Conn, str, RecordFilter, int], SearchPage]
 Lookups = dict[str | None, Lookup]
 
 CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "event_type": arguments.event_type,
-    "aggregate_type": arguments.kind,
-    "tenant": arguments.text,
-    "since": arguments.bound,
-    "until": arguments.bound,
-    "before": lambda name, value: _record_id(name, value),
+    "event_type": arguments.event_type_name,
+    "aggregate_type": arguments.check_kind,
+    "tenant": arguments.check_text,
+    "since": arguments.parse_bound,
+    "until": arguments.parse_bound,
+    "before": lambda name, value: _parse_record_id(name, value),
 }
 
 
-class RecordSearch(OperatorVerbs):
+class RecordSearch(OperatorCommands):
     """A search for records in the log, with their delivery state in each subscription. Searches change nothing."""
 
-    _noun = "find"
+    _group_name = "find"
 
     def find(
         self,
@@ -104,23 +104,23 @@ class RecordSearch(OperatorVerbs):
 
         The work is bounded, and `read_since` of the result tells how far an incomplete search has read. Raise
         PartboxError with a remedy for invalid arguments, and psycopg.Error if the database cannot be reached."""
-        if arguments.limit(limit) > MAX_LIMIT:
+        if arguments.check_limit(limit) > MAX_LIMIT:
             raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
         lookups, choice = _build_lookups(what, query), _check_query(query)
         if ended is not None:
-            lookups = _outcome_lookup(ended, lookups, subscription)
+            lookups = _build_outcome_lookup(ended, lookups, subscription)
             choice.setdefault("since", DEFAULT_PERIOD)
-        with self._session(subscription) as conn:
+        with self._open_session(subscription) as conn:
             # All statements read one snapshot.
             conn.isolation_level = IsolationLevel.REPEATABLE_READ
             with conn.transaction():
-                rows(conn, "stats_plan", self._schema, limit=None)
+                fetch_rows(conn, "stats_plan", self._schema, limit=None)
                 record_filter = self._build_filter(conn, choice)
-                return self._run_lookups(
+                return self._try_lookups(
                     conn, lookups or {None: log_search.find_newest}, record_filter, limit, subscription, payload
                 )
 
-    def _run_lookups(
+    def _try_lookups(
         self,
         conn: Conn,
         lookups: Lookups,
@@ -142,12 +142,12 @@ class RecordSearch(OperatorVerbs):
             elif meaning in CHEAP_LOOKUPS and lookup(conn, self._schema, record_filter, 1).positions:
                 others.append(meaning)
         records = load_records(conn, self._schema, search_page.positions, subscription, payload=payload)
-        (at,) = one_row(conn, "moment_ago", self._schema, ago=0)
+        (at,) = fetch_one_row(conn, "moment_ago", self._schema, ago=0)
         before = search_page.before if records or len(lookups) == 1 else None
         return FoundRecords(at, meant if records else None, records, before, search_page.read_since, tuple(others))
 
     def _build_filter(self, conn: Conn, choice: dict[str, Any]) -> RecordFilter:
-        since, until = time_span(conn, self._schema, choice.get("since"), choice.get("until"))
+        since, until = resolve_time_span(conn, self._schema, choice.get("since"), choice.get("until"))
         return RecordFilter(**choice | {"since": since, "until": until})
 
 
@@ -166,45 +166,45 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
         raise PartboxError(f"{' and '.join(given)} are given: a record is looked for by one of them")
     match given:
         case {"aggregate": value}:
-            return {AGGREGATE: _by_aggregate(value)}
+            return {AGGREGATE: _build_aggregate_lookup(value)}
         case {"event": value}:
-            return {EVENT: _by_event(_event_id(value))}
+            return {EVENT: _build_event_lookup(_parse_event_id(value))}
         case {"key": value}:
-            return {KEY: partial(log_search.by_key, key=arguments.text("key", value))}
+            return {KEY: partial(log_search.find_by_key, key=arguments.check_text("key", value))}
         case {"record": value}:
-            return {RECORD: partial(log_search.by_id, record_id=_record_id("record", value))}
+            return {RECORD: partial(log_search.find_by_id, record_id=_parse_record_id("record", value))}
         case {"what": value}:
-            return _text_lookups(arguments.aggregate_id(value))
+            return _build_text_lookups(arguments.check_aggregate_id(value))
     return {}
 
 
-def _text_lookups(text: str) -> Lookups:
+def _build_text_lookups(text: str) -> Lookups:
     """Return the possible interpretations of a search text, such as record id or idempotency key, in order of trial."""
-    aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
+    aggregate, key = _build_aggregate_lookup(text), partial(log_search.find_by_key, key=text)
     with suppress(ValueError):
-        return {EVENT: _by_event(UUID(text)), KEY: key, AGGREGATE: aggregate}
+        return {EVENT: _build_event_lookup(UUID(text)), KEY: key, AGGREGATE: aggregate}
     lookups: Lookups = {AGGREGATE: aggregate, KEY: key}
     with suppress(PartboxError):
-        lookups[RECORD] = partial(log_search.by_id, record_id=_record_id("record", text))
+        lookups[RECORD] = partial(log_search.find_by_id, record_id=_parse_record_id("record", text))
     return lookups
 
 
-def _by_aggregate(value: arguments.AggregateId) -> Lookup:
-    return partial(log_search.by_aggregate, aggregate_id=arguments.aggregate_id(value))
+def _build_aggregate_lookup(value: arguments.AggregateId) -> Lookup:
+    return partial(log_search.find_by_aggregate, aggregate_id=arguments.check_aggregate_id(value))
 
 
-def _by_event(event_id: UUID) -> Lookup:
-    return partial(log_search.by_event, event_id=event_id)
+def _build_event_lookup(event_id: UUID) -> Lookup:
+    return partial(log_search.find_by_event, event_id=event_id)
 
 
-def _event_id(value: UUID | str) -> UUID:
+def _parse_event_id(value: UUID | str) -> UUID:
     parsed = _parse_id(value)
     if not isinstance(parsed, UUID):
         raise ArgumentError("event", f"{value!r} is no event id, which is a UUID")
     return parsed
 
 
-def _record_id(name: str, value: int | str) -> int:
+def _parse_record_id(name: str, value: int | str) -> int:
     parsed = _parse_id(value)
     if not isinstance(parsed, int):
         raise ArgumentError(name, f"{value!r} is no record id, such as 42")
@@ -213,13 +213,13 @@ def _record_id(name: str, value: int | str) -> int:
 
 def _parse_id(value: arguments.Id) -> int | UUID | None:
     with suppress(PartboxError):
-        return arguments.record_or_event(value)
+        return arguments.parse_record_or_event(value)
     return None
 
 
-def _outcome_lookup(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
+def _build_outcome_lookup(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
     if ended not in OUTCOMES_OF_ENDING:
-        raise ArgumentError("ended", f"{ended!r} is no ending: {hint(ended, OUTCOMES_OF_ENDING)}")
+        raise ArgumentError("ended", f"{ended!r} is no ending: {format_hint(ended, OUTCOMES_OF_ENDING)}")
     if lookups:
         raise ArgumentError("ended", f"{ended!r} lists the records that ended so: leave out what names one")
-    return {None: partial(log_search.by_outcome, outcomes=OUTCOMES_OF_ENDING[ended], subscription=subscription)}
+    return {None: partial(log_search.find_by_outcome, outcomes=OUTCOMES_OF_ENDING[ended], subscription=subscription)}

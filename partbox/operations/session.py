@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from partbox.db.session import require, session
+from partbox.db.session import open_session, require_subscription
 from partbox.db.sql import Conn
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
@@ -14,11 +14,11 @@ from partbox.settings import Settings
 log = logging.getLogger("partbox.commands")
 
 
-class OperatorVerbs:
-    """The base class of a group of operator commands, each of which opens a database connection of its own. `_noun`
-    names the connections, which the server shows, and the commands in logs."""
+class OperatorCommands:
+    """The base class of a group of operator commands, each of which opens a database connection of its own.
+    `_group_name` names the connections, which the server shows, and the commands in logs."""
 
-    _noun: ClassVar[str]
+    _group_name: ClassVar[str]
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dsn = dsn
@@ -26,14 +26,14 @@ class OperatorVerbs:
         self._schema = settings.schema_name
 
     @contextmanager
-    def _session(self, subscription: str | None = None) -> Iterator[Conn]:
+    def _open_session(self, subscription: str | None = None) -> Iterator[Conn]:
         """Open a database connection for one command. Raise PartboxError if the subscription does not exist."""
         if subscription is not None:
-            arguments.text("subscription", subscription)
-        with session(self._dsn, self._settings, f"partbox {self._noun}") as conn:
+            arguments.check_text("subscription", subscription)
+        with open_session(self._dsn, self._settings, f"partbox {self._group_name}") as conn:
             if subscription is not None:
-                require(conn, self._schema, subscription)
+                require_subscription(conn, self._schema, subscription)
             yield conn
 
-    def _log(self, verb: str, subscription: str, text: str, *values: object) -> None:
-        log_event(log, "command", text, *values, command=f"{self._noun} {verb}", subscription=subscription)
+    def _log_command(self, verb: str, subscription: str, text: str, *values: object) -> None:
+        log_event(log, "command", text, *values, command=f"{self._group_name} {verb}", subscription=subscription)

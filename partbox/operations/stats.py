@@ -10,13 +10,13 @@ from partbox.db.inspect import stats
 from partbox.db.inspect.stats import STATES, Cluster, Instance, Overview, PartitionStats, RecordStatus
 from partbox.errors import PartboxError
 from partbox.operations import arguments
-from partbox.operations.session import OperatorVerbs
+from partbox.operations.session import OperatorCommands
 
 LARGEST_PAGE = 1_000  # records
 FAILED_STATES = ("retrying", "dead")
 
 
-class Stats(OperatorVerbs):
+class Stats(OperatorCommands):
     """Commands that read the statistics of an outbox, each by a single SQL statement.
 
     `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition exactly and
@@ -24,18 +24,18 @@ class Stats(OperatorVerbs):
     records in id order, without payloads. The next page begins `after` the last id of the previous page. Raise
     PartboxError with a remedy, also for an unknown subscription, and psycopg.Error if the database is unreachable."""
 
-    _noun = "stats"
+    _group_name = "stats"
 
     def overview(self) -> Overview:
         """Return record counts, worker processes and partitions of all subscriptions, read at one moment."""
-        with self._session() as conn:
-            return stats.overview(conn, self._schema)
+        with self._open_session() as conn:
+            return stats.read_overview(conn, self._schema)
 
     def cluster(self, subscription: str = "default") -> Cluster:
         """Return the record counts, worker processes and 256 partitions of one subscription."""
-        arguments.text("subscription", subscription)
-        with self._session() as conn:
-            return stats.cluster(conn, self._schema, subscription)
+        arguments.check_text("subscription", subscription)
+        with self._open_session() as conn:
+            return stats.read_cluster(conn, self._schema, subscription)
 
     def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
         """Return the 256 partitions of a subscription, each with its owner and epoch, the number of its pending
@@ -50,31 +50,33 @@ class Stats(OperatorVerbs):
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Return a page of the records that a subscription has not consumed yet."""
         # The statement reads at most a page of each partition, and the records that committed late.
-        return self._page("page_pending", subscription, limit, after)
+        return self._load_page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Return a page of the failed records: given up, or waiting for another attempt."""
-        return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
+        return self._load_page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Return a page of a subscription's parked records, which are set aside from normal reading. They are in any
         state: failed, deferred, delayed, held, ready, dead, discarded."""
-        return self._page("page_parked", subscription, limit, after, states=[*STATES])
+        return self._load_page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
         """Return a page of the records that a subscription has completed and that are not deleted yet."""
         # At most a page of each partition is read.
-        return self._page("page_completed", subscription, limit, after)
+        return self._load_page("page_completed", subscription, limit, after)
 
-    def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
-        with self._session(subscription) as conn:
-            if arguments.limit(limit) > LARGEST_PAGE:
+    def _load_page(
+        self, name: str, subscription: str, limit: int, after: int | None, **more: object
+    ) -> list[RecordStatus]:
+        with self._open_session(subscription) as conn:
+            if arguments.check_limit(limit) > LARGEST_PAGE:
                 raise PartboxError(
                     f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it"
                 )
-            above = arguments.after(after) or 0
+            above = arguments.check_after(after) or 0
             return stats.load_page(conn, name, self._schema, subscription, limit, above, **more)
 
 
@@ -89,7 +91,7 @@ class Rates:
     delivered: float
 
 
-class _Point(NamedTuple):
+class _RatePoint(NamedTuple):
     at: datetime
     published: float
     delivered: float
@@ -97,13 +99,13 @@ class _Point(NamedTuple):
 
 class RateMeter:
     """A meter of the publishing and delivery rates of all subscriptions over the last seconds. Pass every overview to
-    `observe`, because rates are computed from the differences between overviews."""
+    `add_overview`, because rates are computed from the differences between overviews."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
-        self._points: dict[str, deque[_Point]] = {}
+        self._points: dict[str, deque[_RatePoint]] = {}
 
-    def observe(self, overview: Overview) -> None:
+    def add_overview(self, overview: Overview) -> None:
         """Update the rates from new statistics. Ignore an overview that is not newer than the previous one."""
         last = self._last
         if last is not None and overview.at <= last.at:
@@ -114,7 +116,7 @@ class RateMeter:
             each.subscription: self._extend_points(overview, each, before, last) for each in overview.clusters
         }
 
-    def rates(self, subscription: str) -> Rates | None:
+    def compute_rates(self, subscription: str) -> Rates | None:
         """Return the rates of a subscription, or None until two overviews of the subscription were observed."""
         points = self._points.get(subscription)
         if points is None or len(points) < 2:
@@ -126,20 +128,20 @@ class RateMeter:
 
     def _extend_points(
         self, overview: Overview, cluster: Cluster, before: dict[str, Cluster], last: Overview | None
-    ) -> deque[_Point]:
+    ) -> deque[_RatePoint]:
         points = self._points.get(cluster.subscription)
         known = before.get(cluster.subscription)
         if last is None or known is None or points is None:
-            return deque([_Point(overview.at, 0.0, 0.0)])
+            return deque([_RatePoint(overview.at, 0.0, 0.0)])
         drawn = max(0, overview.newest_id - last.newest_id)
-        published, done = points[-1].published + drawn, points[-1].delivered + delivered(known, cluster, drawn)
-        points.append(_Point(overview.at, published, done))
+        published, done = points[-1].published + drawn, points[-1].delivered + estimate_delivered(known, cluster, drawn)
+        points.append(_RatePoint(overview.at, published, done))
         while len(points) > 2 and (overview.at - points[0].at).total_seconds() > RATE_WINDOW:
             points.popleft()
         return points
 
 
-def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
+def estimate_delivered(before: Cluster, after: Cluster, drawn: int) -> float:
     """Estimate how many records a subscription finished between two reads of its statistics, while `drawn` record ids
     were assigned. The result is negative after a replay."""
     # If both counts of a partition are exact, the number is the published records minus the growth of the pending ones.
@@ -151,12 +153,12 @@ def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
     pairs = list(zip(before.partitions, after.partitions, strict=False))
     deep = [(old, new) for old, new in pairs if not (old.exact and new.exact)]
     counted = sum(new.pending - old.pending for old, new in pairs if old.exact and new.exact)
-    deep_share = min(1.0, sum(_id_density(old, new) for old, new in deep))
-    travelled = sum((new.last_id - old.last_id) * _id_density(old, new) for old, new in deep)
+    deep_share = min(1.0, sum(_compute_id_density(old, new) for old, new in deep))
+    travelled = sum((new.last_id - old.last_id) * _compute_id_density(old, new) for old, new in deep)
     return travelled + drawn * (1.0 - deep_share) - counted - parked
 
 
-def _id_density(old: PartitionStats, new: PartitionStats) -> float:
+def _compute_id_density(old: PartitionStats, new: PartitionStats) -> float:
     return new.fill or old.fill or 0.0
 
 
@@ -176,37 +178,37 @@ class NewsFeed:
     """The latest news lines about a subscription, oldest first. A full list drops its oldest lines."""
 
     def __init__(self, kept: int = MAX_NEWS) -> None:
-        self.happenings: deque[NewsItem] = deque(maxlen=kept)
+        self.items: deque[NewsItem] = deque(maxlen=kept)
 
-    def add(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
+    def add_item(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
         made = NewsItem(at or datetime.now(UTC), kind, text)
-        self.happenings.append(made)
+        self.items.append(made)
         return made
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ClusterChanges:
     """The changes of processes and partition owners between two reads of a subscription's statistics.
 
-    `gone` has the number of partitions that each lost process still owned. `claims` maps each claimed partition to the
-    old owner, None if it had released the partition before, and the new one."""
+    `gone` has the number of partitions that each lost process still owned. `owner_changes` maps each claimed partition
+    to the old owner, None if it had released the partition before, and the new one."""
 
     joined: tuple[Instance, ...]
     leaving: tuple[Instance, ...]
     gone: tuple[tuple[Instance, int], ...]
-    claims: dict[int, tuple[UUID | None, UUID | None]]
+    owner_changes: dict[int, tuple[UUID | None, UUID | None]]
 
 
-def compare_clusters(before: Cluster, after: Cluster) -> Changes:
+def compare_clusters(before: Cluster, after: Cluster) -> ClusterChanges:
     """Return the changes of processes and partition owners between two reads of a subscription's statistics."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)
-    return Changes(
+    return ClusterChanges(
         joined=tuple(each for id, each in now.items() if id not in was),
         leaving=tuple(each for id, each in now.items() if id in was and each.draining and not was[id].draining),
         gone=tuple((each, owned[id]) for id, each in was.items() if id not in now),
-        claims={
+        owner_changes={
             new.partition: (old.owner if old.owner != new.owner else None, new.owner)
             for old, new in zip(before.partitions, after.partitions, strict=False)
             if new.epoch != old.epoch

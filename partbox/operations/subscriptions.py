@@ -11,20 +11,20 @@ from typing import NamedTuple, NoReturn, TypeVar
 from psycopg import Error
 
 from partbox.classes import Instance
-from partbox.db.connect import check
+from partbox.db.connect import check_server
 from partbox.db.delivery import instances
 from partbox.db.inspect.stats import list_subscriptions
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Holder, Problem, Subscription
-from partbox.db.session import session
+from partbox.db.session import open_session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Moment, ReplayPosition
-from partbox.operations.session import OperatorVerbs
+from partbox.operations.session import OperatorCommands
 from partbox.protocol.lease import SilenceWatch
-from partbox.text.wording import command, counted, several
+from partbox.text.wording import format_command, format_count, format_names
 
 log = logging.getLogger("partbox.commands")
 
@@ -36,25 +36,25 @@ Result = TypeVar("Result")
 Progress = Callable[[Sequence[Holder]], None]
 
 
-class Interrupted(KeyboardInterrupt):
+class InterruptedCommand(KeyboardInterrupt):
     """An error for a Ctrl-C during a command. The message says in which state the subscription is left."""
 
 
-class StillBusy(PartboxError):
+class StillBusyError(PartboxError):
     """An error for a command that timed out because workers still run or own partitions of the subscription."""
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription, as text. `known` is True if the subscription certainly
-    is in the state that it had before the command."""
+    """The state in which a failed command leaves a subscription, as text. `is_certain` is True if the subscription
+    certainly is in the state that it had before the command."""
 
     text: str
-    known: bool
+    is_certain: bool
 
 
 def describe_holders(left: Sequence[Holder]) -> str:
     """Return a text that names the processes that still run or own partitions. Dead processes have no name."""
-    return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
+    return format_names([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
 SubscriptionList = list[Subscription]
@@ -67,51 +67,54 @@ REFUSALS: dict[Problem, str] = {
 }
 
 
-class Subscriptions(OperatorVerbs):
+class Subscriptions(OperatorCommands):
     """Commands on the subscriptions of an outbox.
 
     Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
     An impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
 
-    _noun = "subscription"
+    _group_name = "subscription"
 
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
         """Create a subscription, which delivers the events of the log from `start` on: the "beginning", a publishing
         time, or "now". If `types` are given, only events of the given types are delivered."""
-        name, wanted = arguments.subscription_name(name), arguments.event_types(types)
-        begin = arguments.start_position(start)
-        with self._session() as conn:
-            if begin.since is not None and subscriptions.replay_range(conn, self._schema, None, begin.since).ahead:
+        name, wanted = arguments.check_subscription_name(name), arguments.check_event_types(types)
+        begin = arguments.parse_start_position(start)
+        with self._open_session() as conn:
+            if (
+                begin.since is not None
+                and subscriptions.find_replay_range(conn, self._schema, None, begin.since).is_ahead
+            ):
                 raise ArgumentError("start", f'{start} lies in the future: give a time that is past, or "now"')
             if not subscriptions.create(conn, self._schema, name, *begin, wanted):
                 raise PartboxError(
                     f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
                 )
         taken = "all types" if wanted is None else ", ".join(wanted)
-        self._log("create", name, "created subscription %r from %s on, for %s", name, start, taken)
+        self._log_command("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
     def list(self) -> SubscriptionList:
         """Return all subscriptions of the outbox, ordered by name."""
-        with self._session() as conn:
+        with self._open_session() as conn:
             return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
         """Stop delivery to a subscription until it is resumed. Return False if it was paused already. Workers let
         running handlers finish, and release their partitions. New events wait in the log."""
-        return self._switch("pause", subscriptions.pause, name)
+        return self._switch_delivery("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
         """Resume delivery to a paused subscription at the event where it stopped. Return False if it was not paused.
         Workers notice within a heartbeat."""
-        return self._switch("resume", subscriptions.resume, name)
+        return self._switch_delivery("resume", subscriptions.resume, name)
 
-    def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
-        with self._session(name) as conn:
+    def _switch_delivery(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
+        with self._open_session(name) as conn:
             changed = bool(act(conn, self._schema, name))
         if changed:
-            self._log(verb, name, f"{verb}d subscription %r", name)
+            self._log_command(verb, name, f"{verb}d subscription %r", name)
         return changed
 
     def replay(
@@ -130,9 +133,12 @@ class Subscriptions(OperatorVerbs):
         afterwards unless it was paused before. Parked records from the position on (dead, retrying, waiting) are
         forgotten and delivered anew, with all their attempts. Raise PartboxError, without any change, if a purge has
         removed records from there on, or if the workers do not release in time."""
-        position, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
-        with self._session(name) as conn:
-            self._check(conn, position)
+        position, patience = (
+            arguments.build_replay_position(from_id, from_time),
+            arguments.parse_length("timeout", timeout),
+        )
+        with self._open_session(name) as conn:
+            self._check_position(conn, position)
 
             def rewind(paused_here: bool) -> int:
                 done = subscriptions.replay(conn, self._schema, name, *position, resume=paused_here)
@@ -143,8 +149,8 @@ class Subscriptions(OperatorVerbs):
                 return done.rewound
 
             rewound = self._run_when_idle(conn, name, patience, progress, rewind, members=False)
-        text, of = "replay of subscription %r from %s on: %s set back", counted(rewound, "partition")
-        self._log("replay", name, text, name, position, of)
+        text, of = "replay of subscription %r from %s on: %s set back", format_count(rewound, "partition")
+        self._log_command("replay", name, text, name, position, of)
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
@@ -153,8 +159,8 @@ class Subscriptions(OperatorVerbs):
         Stop the workers first: the subscription is paused, and PartboxError is raised unless all workers have ended
         within `timeout`. After an error nothing is changed, and the subscription is resumed unless it was paused
         before."""
-        patience = arguments.length("timeout", timeout)
-        with self._session(name) as conn:
+        patience = arguments.parse_length("timeout", timeout)
+        with self._open_session(name) as conn:
 
             def drop(_: bool) -> None:
                 problem = subscriptions.drop(conn, self._schema, name)
@@ -162,13 +168,13 @@ class Subscriptions(OperatorVerbs):
                     _refuse(name, problem)
 
             self._run_when_idle(conn, name, patience, progress, drop, members=True)
-        self._log("drop", name, "dropped subscription %r", name)
+        self._log_command("drop", name, "dropped subscription %r", name)
 
     @contextmanager
-    def _session(self, subscription: str | None = None) -> Iterator[Conn]:
+    def _open_session(self, subscription: str | None = None) -> Iterator[Conn]:
         # The connection is to the primary server and has the right to read the id sequence.
-        with super()._session(subscription) as conn:
-            check(conn, self._schema)
+        with super()._open_session(subscription) as conn:
+            check_server(conn, self._schema)
             yield conn
 
     def _run_when_idle(
@@ -190,21 +196,21 @@ class Subscriptions(OperatorVerbs):
         # function, not a context manager, because a signal that arrives between the pause and the block of a `with`
         # would skip the resume.
         # Returns the result of `act`. `paused_here` is False if the subscription was paused before.
-        paused_here = not subscriptions.paused(conn, self._schema, name)
+        paused_here = not subscriptions.is_paused(conn, self._schema, name)
         acting = False
         try:
             before = "drop" if members else "replay"
             paused_here = bool(subscriptions.pause(conn, self._schema, name, before))
             left = self._wait_for_holders(conn, name, timeout, progress, members)
             if left:
-                raise StillBusy(_busy_text(timeout, left))
+                raise StillBusyError(_busy_text(timeout, left))
             acting = True
             return act(paused_here)
         except BaseException as error:
             final_state = (
                 self._resume_paused(conn, name, acting) if paused_here else self._keep_paused(conn, name, acting)
             )
-            raise _explain_error(name, error, final_state) from (error.__cause__ if final_state.known else error)
+            raise _explain_error(name, error, final_state) from (error.__cause__ if final_state.is_certain else error)
 
     def _wait_for_holders(
         self, conn: Conn, name: str, timeout: float, progress: Progress | None, members: bool
@@ -212,7 +218,7 @@ class Subscriptions(OperatorVerbs):
         silence, end = SilenceWatch(), time.monotonic() + timeout
         while True:
             found = subscriptions.list_holders(conn, self._schema, name)
-            left = [holder for holder in found if members or holder.owned]
+            left = [holder for holder in found if members or holder.owned_partitions]
             if not left or time.monotonic() >= end:
                 return left
             if progress is not None:
@@ -224,12 +230,14 @@ class Subscriptions(OperatorVerbs):
         """Delete expired worker processes from the database, and free their partitions."""
         # Dead workers release nothing, and a subscription without a supervisor has nobody else to bury them.
         # A process is deleted when its lease is over. All partitions whose owners are no longer registered are freed.
-        expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
-        if expired or any(each.beat is None for each in found):
-            buried, freed = instances.bury(conn, self._schema, expired, known_dead=False)
+        expired = silence.find_expired(
+            (each.last_heartbeat for each in found if each.last_heartbeat is not None), time.monotonic()
+        )
+        if expired or any(each.last_heartbeat is None for each in found):
+            buried, freed = instances.bury_instances(conn, self._schema, expired, known_dead=False)
             if freed:
                 text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
-                left = counted(freed, "partition")
+                left = format_count(freed, "partition")
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
     def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
@@ -241,10 +249,10 @@ class Subscriptions(OperatorVerbs):
                 resumed = subscriptions.resume(conn, self._schema, name)
             except Error:
                 known = False
-                with session(self._dsn, self._settings, "partbox subscription") as other:
+                with open_session(self._dsn, self._settings, "partbox subscription") as other:
                     resumed = subscriptions.resume(other, self._schema, name)
         except (Error, PartboxError) as error:
-            resume = command("subscription resume", self._schema, None, name)
+            resume = format_command("subscription resume", self._schema, None, name)
             return FinalState(
                 f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False
             )
@@ -253,17 +261,17 @@ class Subscriptions(OperatorVerbs):
     def _keep_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
         """Leave a subscription paused after a failed command, because it was paused before. Return its final state."""
         if not acting:
-            return FinalState("nothing was changed; it stays paused, as it was before", known=True)
+            return FinalState("nothing was changed; it stays paused, as it was before", is_certain=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
         try:
-            gone = subscriptions.paused(conn, self._schema, name) is None
+            gone = subscriptions.is_paused(conn, self._schema, name) is None
         except Error:
-            return FinalState(perhaps, known=False)
-        return FinalState(_resumed_text(None, acting) if gone else perhaps, known=True)
+            return FinalState(perhaps, is_certain=False)
+        return FinalState(_resumed_text(None, acting) if gone else perhaps, is_certain=True)
 
-    def _check(self, conn: Conn, position: ReplayPosition) -> None:
-        replay_range = subscriptions.replay_range(conn, self._schema, *position)
-        if replay_range.ahead:
+    def _check_position(self, conn: Conn, position: ReplayPosition) -> None:
+        replay_range = subscriptions.find_replay_range(conn, self._schema, *position)
+        if replay_range.is_ahead:
             raise ArgumentError("from_time", f"{position} lies in the future: give a time that is past")
         if position.from_id is not None and position.from_id > replay_range.newest:
             raise PartboxError(f"{position} does not exist yet: the newest is record {replay_range.newest}")
@@ -282,22 +290,22 @@ def _resumed_text(resumed: bool | None, acting: bool) -> str:
 
 def _explain_error(name: str, error: BaseException, final_state: FinalState) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
-        return Interrupted(f"subscription {name!r}: {final_state.text}")
-    if isinstance(error, StillBusy):
+        return InterruptedCommand(f"subscription {name!r}: {final_state.text}")
+    if isinstance(error, StillBusyError):
         return PartboxError(f"subscription {name!r}: {error}; {final_state.text}")
-    if final_state.known or not isinstance(error, Exception):
+    if final_state.is_certain or not isinstance(error, Exception):
         return error
     return PartboxError(f"subscription {name!r}: {' '.join(str(error).split())}; {final_state.text}")
 
 
 def _busy_text(timeout: float, left: Sequence[Holder]) -> str:
-    owners = [holder for holder in left if holder.owned]
+    owners = [holder for holder in left if holder.owned_partitions]
     if not owners:
         return (
             f"after {timeout:g} s worker processes still run for it: {describe_holders(left)}. Stop them "
             f"and repeat this"
         )
-    owned = sum(holder.owned for holder in owners)
+    owned = sum(holder.owned_partitions for holder in owners)
     return (
         f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by "
         f"{describe_holders(owners)}: "

@@ -7,7 +7,7 @@ from typing import Final
 
 from partbox.db.inspect.found import MAX_AHEAD, FoundRecord
 from partbox.protocol.delivery_status import DeliveryStatus, HistoryEntry
-from partbox.text.wording import brief, counted, in_short, moment
+from partbox.text.wording import format_brief_age, format_count, format_time, shorten_text
 
 END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
 # Texts by outcome. "unhandled" is an ignored event without an attempt. An outcome of a newer version is shown as it is.
@@ -63,9 +63,9 @@ def timeline(record: FoundRecord) -> list[TimelineEntry]:
 
 def summary(standing: DeliveryStatus) -> str:
     """Describe a record's delivery state in one subscription, such as "failed after 3 attempts, next attempt …"."""
-    tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
+    tries = f" after {format_count(standing.attempts, 'attempt')}" if standing.attempts else ""
     text_of_state = STATE_TEXTS[standing.state].format(
-        due=moment(standing.due_at), since=moment(standing.since), tries=tries
+        due=format_time(standing.due_at), since=format_time(standing.since), tries=tries
     )
     if standing.delivered is not None:
         process = "" if standing.process is None else f" by {standing.process}"
@@ -97,8 +97,8 @@ def entry_text(entry: HistoryEntry) -> str:
         entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}"
     ).format(
         attempt=entry.attempt,
-        after=f" after {counted(entry.attempt, 'attempt')}" if entry.attempt else "",
-        run="" if entry.seconds is None else f" after {brief(entry.seconds)}",
+        after=f" after {format_count(entry.attempt, 'attempt')}" if entry.attempt else "",
+        run="" if entry.seconds is None else f" after {format_brief_age(entry.seconds)}",
         process="" if entry.process is None else f" in {entry.process}",
         who="" if entry.who is None else f" by {entry.who}",
         error=_error_text(entry.error),
@@ -109,7 +109,7 @@ def _between_text(standing: DeliveryStatus) -> str:
     end = standing.delivered
     if end is None or end.before is None:
         return ""
-    return f" between {moment(end.after)} and {moment(end.before)}"
+    return f" between {format_time(end.after)} and {format_time(end.before)}"
 
 
 def _process_text(standing: DeliveryStatus) -> str:
@@ -123,8 +123,8 @@ def _twice_text(standing: DeliveryStatus) -> str:
 
 
 def _error_text(error: str | None) -> str:
-    return "" if error is None else f": {in_short(error)}"
+    return "" if error is None else f": {shorten_text(error)}"
 
 
 def _ahead_text(count: int) -> str:
-    return f"over {counted(MAX_AHEAD, 'record')}" if count > MAX_AHEAD else counted(count, "record")
+    return f"over {format_count(MAX_AHEAD, 'record')}" if count > MAX_AHEAD else format_count(count, "record")

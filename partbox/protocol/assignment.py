@@ -7,7 +7,7 @@ from uuid import UUID
 Assignees = Sequence[UUID | None]
 
 
-def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
+def assign_partitions(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
     """Assign partitions to instances in equal shares, with as few moves as possible."""
     # A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n
     # partitions and m instances, n mod m shares are larger by one. The larger shares go to the instances that already
@@ -18,7 +18,7 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
     if not instances:
         return [None] * len(partitions)
     # A partition that moves is not delivered while its old owner drains it, so no partition moves without need.
-    room = _share_room(partitions, instances)
+    room = _compute_room(partitions, instances)
     kept: list[UUID | None] = []
     for assignee in partitions:
         stays = assignee is not None and room[assignee] > 0
@@ -31,8 +31,8 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
     """Return True if a partition has no living assignee, or if the shares of two instances differ by more than one."""
-    # The partitions must then be assigned anew. A comparison with the result of `assign` would make two versions of
-    # `assign` undo each other's plans for ever in a rolling deploy.
+    # The partitions must then be assigned anew. A comparison with the result of `assign_partitions` would make two
+    # versions of `assign_partitions` undo each other's plans for ever in a rolling deploy.
     if not instances:
         return any(assignee is not None for assignee in partitions)
     held = _count_owned(partitions, instances)
@@ -44,7 +44,7 @@ def _count_owned(partitions: Assignees, instances: Collection[UUID]) -> dict[UUI
     return {instance: counts[instance] for instance in instances}
 
 
-def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[UUID | None]:
+def _compute_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[UUID | None]:
     held = _count_owned(partitions, instances)
     fullest_first = sorted(held, key=lambda instance: (-held[instance], instance))
     share, larger = divmod(len(partitions), len(held))

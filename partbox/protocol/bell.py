@@ -52,7 +52,7 @@ RING_CHANGED = "changed"
 _LONGEST = 63  # bytes of a channel name
 
 
-def channel(schema: str) -> str:
+def build_channel_name(schema: str) -> str:
     """Return the name of the PostgreSQL notification channel for a schema."""
     # A name that is too long for PostgreSQL is hashed.
     name = f"partbox:{schema}"
@@ -61,7 +61,7 @@ def channel(schema: str) -> str:
     )
 
 
-def reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
+def find_reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
     """Return the reason why publishers cannot notify sleeping workers, or None if they can."""
     # With a reason, the workers do not raise the bell's flag. `wanted` is the setting `bell`. `pooled` means that
     # connections pass through a pooler and no `listen_dsn` bypasses the pooler. `sequence` means that the flag's
@@ -115,12 +115,12 @@ class SleepState(Enum):
 class BellPoll(NamedTuple):
     """The part of a complete poll's result that decides whether the worker may sleep.
 
-    `drawn` is the last record id drawn, and `up` the seconds for which the bell's flag is still up. `settled` is True
-    if no open transaction has drawn an id up to `drawn`."""
+    `drawn_id` is the last record id drawn, and `flag_seconds` the seconds for which the bell's flag is still up.
+    `is_settled` is True if no open transaction has drawn an id up to `drawn_id`."""
 
-    drawn: int
-    settled: bool
-    up: float
+    drawn_id: int
+    is_settled: bool
+    flag_seconds: float
 
 
 class SleepControl:
@@ -130,11 +130,11 @@ class SleepControl:
     def __init__(self) -> None:
         self.state = SleepState.AWAKE
         self._drawn: int | None = None
-        self._settled = False
+        self._is_settled = False
         self._changed_at = self._busy_from = 0.0
         self._nap = NAP
         # The flag as far as this worker knows: up since `_up_from` until `_until`.
-        self._up = False
+        self._is_flag_up = False
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
@@ -150,19 +150,19 @@ class SleepControl:
         # longest sleep in seconds.
         self.state, self._nap = SleepState.AWAKE, nap
         if seen is None:
-            self._drawn, self._up = None, False
+            self._drawn, self._is_flag_up = None, False
             return FlagChange.NOTHING
         # The flag counts as up without a gap only while every poll finds it up.
-        self._up = self._up and seen.up > 0 and listens
-        self._settled = seen.settled
-        if self._is_busy(now, seen.drawn) and seen.up:
+        self._is_flag_up = self._is_flag_up and seen.flag_seconds > 0 and listens
+        self._is_settled = seen.is_settled
+        if self._is_busy(now, seen.drawn_id) and seen.flag_seconds:
             return FlagChange.LOWER
-        if not listens or not (self._up or now - self._changed_at >= STILL_TIME):
+        if not listens or not (self._is_flag_up or now - self._changed_at >= STILL_TIME):
             return FlagChange.NOTHING
-        until = max(now + seen.up - MAX_ANSWER_LAG, self._until if self._up else 0.0)
+        until = max(now + seen.flag_seconds - MAX_ANSWER_LAG, self._until if self._is_flag_up else 0.0)
         if now + nap >= until:
             return FlagChange.RAISE
-        self._up_until(now, until)
+        self._note_up_until(now, until)
         return FlagChange.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
@@ -175,30 +175,30 @@ class SleepControl:
         self._drawn, self._changed_at = drawn, now
         return now - self._busy_from >= STILL_TIME
 
-    def raised(self, now: float, *, was_up: bool) -> None:
+    def note_raised(self, now: float, *, was_up: bool) -> None:
         """Record that the worker marked itself in the database as asleep."""
         # The mark is the bell's flag. `now` is the time just before the worker sent the statement, and `was_up` is True
         # if the flag was up before the statement.
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
         # too.
-        self._up = self._up and was_up and now < self._until
-        self._up_until(now, now + flag_duration(self._nap))
+        self._is_flag_up = self._is_flag_up and was_up and now < self._until
+        self._note_up_until(now, now + flag_duration(self._nap))
 
-    def _up_until(self, now: float, until: float) -> None:
+    def _note_up_until(self, now: float, until: float) -> None:
         # If the flag was up before, every publisher that read it since `_up_from` found it up, so the worker need not
         # wait for `HEARD_TIME` again.
-        if not self._up:
-            self._up, self._up_from = True, now
+        if not self._is_flag_up:
+            self._is_flag_up, self._up_from = True, now
         self._until = until
         self.state = SleepState.NAPPING if now >= self._up_from + HEARD_TIME else SleepState.RAISED
 
-    def lowered(self) -> None:
+    def note_lowered(self) -> None:
         """Record that the mark "a worker sleeps" was cleared, which keeps the worker awake."""
         # This worker lowered the bell's flag, or another worker did so and sent the notification `back`.
-        self._up = False
+        self._is_flag_up = False
         self.state = SleepState.AWAKE
 
-    def pause(self, now: float) -> float | None:
+    def compute_pause(self, now: float) -> float | None:
         """Return the longest time in seconds to sleep before the next poll, or None while the worker is awake."""
         # A transaction may read the flag before it is raised and commit after the last poll. Its ids are drawn already,
         # so the floor of the page is below the value of the id sequence, and the poll was not settled. The nap is then
@@ -207,7 +207,7 @@ class SleepControl:
             return None
         if self.state is SleepState.RAISED:
             return min(RAISED_POLL, self._up_from + HEARD_TIME - now)
-        return self._nap if self._settled else SHORT_NAP
+        return self._nap if self._is_settled else SHORT_NAP
 
 
 class FlagMemory:

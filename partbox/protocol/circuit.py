@@ -36,7 +36,7 @@ class Circuit:
     _next_probe: float = 0.0
     _pause: float = FIRST_PROBE
 
-    def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
+    def note_failure(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
         """Record a failure of the downstream service. Return True if this failure opened the circuit."""
         # While the circuit is open, only results of the probe change the schedule, because handlers that started
         # earlier report nothing new.
@@ -97,7 +97,7 @@ class Circuit:
         self._probing_since = now
         return True
 
-    def wait(self, now: float) -> float:
+    def compute_delay(self, now: float) -> float:
         """Return the seconds, never 0, by which to delay an event while the circuit is open."""
         # The event was not admitted or failed while the circuit was open. The delay lasts until the next probe (trial
         # call). While a probe is in flight, the delay is as long as the last pause.

@@ -59,33 +59,34 @@ _NEXT: Final = MappingProxyType(
 
 
 class ReadRequest(NamedTuple):
-    """The parameters of the next poll for one partition. `base` is the page (snapshot) at which the partition was last
-    read: its own page, or the page that it shares with other partitions."""
+    """The parameters of the next poll for one partition. `base_page` is the page (snapshot) at which the partition was
+    last read: its own page, or the page that it shares with other partitions."""
 
     partition: int
     last_id: int
     room: int
-    base: Page
-    until: str | None
-    after: int | None
+    base_page: Page
+    until_snapshot: str | None
+    after_id: int | None
 
     def with_room(self, room: int) -> "ReadRequest":
         """Return a copy of the request that asks for `room` new records."""
         # `_replace` would take three times as long.
-        return ReadRequest(self.partition, self.last_id, room, self.base, self.until, self.after)
+        return ReadRequest(self.partition, self.last_id, room, self.base_page, self.until_snapshot, self.after_id)
 
 
 class PagePart(NamedTuple):
     """The records that a poll found for one partition.
 
-    `late` has the ids of records that were committed after records with higher ids were read. `raised_to` is the id to
-    which the last id L is raised, or 0. `last` is False for a piece of a cut page that is followed by more pieces."""
+    `late_ids` has the ids of records that were committed after records with higher ids were read. `raised_to` is the id
+    to which the last id L is raised, or 0. `is_last` is False for a piece of a cut page that is followed by more
+    pieces."""
 
     page: Page
-    late: list[int]
-    new: list[int]
+    late_ids: list[int]
+    new_ids: list[int]
     raised_to: int
-    last: bool
+    is_last: bool
     is_piece: bool
 
 
@@ -101,38 +102,38 @@ class CutPage(NamedTuple):
 class Cursor:
     """The position up to which one partition of the log has been read.
 
-    `base` is the partition's own page, or None if the partition was read in *lockstep*, at the page that all partitions
-    share. `cut` is set while the page is read in pieces."""
+    `base_page` is the partition's own page, or None if the partition was read in *lockstep*, at the page that all
+    partitions share. `cut_page` is set while the page is read in pieces."""
 
     partition: int
     last_id: int
-    base: Page | None
+    base_page: Page | None
     mode: ReadMode = ReadMode.FRESH
-    cut: CutPage | None = None
+    cut_page: CutPage | None = None
     # True if there may be more records than the last page had room for. A field, not a property, because it is read
     # very often.
-    full: bool = field(init=False)
+    may_have_backlog: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.full = self.mode is not ReadMode.CAUGHT_UP and self.mode is not ReadMode.BEHIND
+        self.may_have_backlog = self.mode is not ReadMode.CAUGHT_UP and self.mode is not ReadMode.BEHIND
 
     @property
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """True if the partition was claimed and no complete page has been read since."""
         # Until then, the partition is polled alone.
         return self.mode in ALONE
 
     @property
-    def caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if all records of the partition that the last common poll could see have been read."""
         # The snapshot of the last common poll is the shared page.
         return self.mode is ReadMode.CAUGHT_UP
 
     @property
-    def lockstep(self) -> bool:
+    def is_in_lockstep(self) -> bool:
         """True if the partition was last read at the same snapshot as the other partitions."""
         # Otherwise the partition has a page of its own.
-        return self.base is None
+        return self.base_page is None
 
     def enter_mode(self, mode: ReadMode, base: Page | None, cut: CutPage | None = None) -> None:
         """Change how the partition is polled, such as alone or together with other partitions."""
@@ -141,32 +142,32 @@ class Cursor:
         assert mode is self.mode or mode in _NEXT[self.mode], (self.mode, mode)
         assert (cut is not None) == (mode in _CUT), (mode, cut)
         assert base is None if mode is ReadMode.CAUGHT_UP else base is not None or mode in _TOGETHER, (mode, base)
-        self.mode, self.base, self.cut = mode, base, cut
-        self.full = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
+        self.mode, self.base_page, self.cut_page = mode, base, cut
+        self.may_have_backlog = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
-    def ask(self, room: int, shared: Page | None) -> ReadRequest:
+    def build_request(self, room: int, shared: Page | None) -> ReadRequest:
         """Return the request for the partition's next poll, with room for `room` new records."""
         # Late records are read even without room. New records are not read inside a cut page. `shared` is the page of
         # the partitions in lockstep, and None for partitions that are polled alone.
-        base = self.base or shared
+        base = self.base_page or shared
         assert base is not None, "a partition polled alone has a page of its own"
         # A partition that is caught up has read everything up to the floor of the shared page, however low its last id
         # is.
-        last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id
-        if self.cut is not None:
-            return ReadRequest(self.partition, last_id, 0, base, self.cut.page.snapshot, self.cut.read_to)
+        last_id = max(self.last_id, base.floor) if self.is_caught_up else self.last_id
+        if self.cut_page is not None:
+            return ReadRequest(self.partition, last_id, 0, base, self.cut_page.page.snapshot, self.cut_page.read_to)
         # A partition without room is polled too, and its late records are taken. The next base is the snapshot of this
         # poll, for which a late record that was left out would count as consumed.
         return ReadRequest(self.partition, last_id, max(room, 0), base, None, None)
 
-    def start(self, floor: int) -> int:
+    def find_search_start(self, floor: int) -> int:
         """Return the id above which the next poll searches for records that were committed late."""
         # No late record of the partition appeared up to the id `floor`.
         # The floor may lie above L. It only says that no record below it will still become visible: records between L
         # and the floor may be visible and unread. A search that began at such a floor would skip them.
-        return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)
+        return max(min(floor, self.last_id), self.cut_page.read_to if self.cut_page else 0)
 
-    def take(
+    def take_page(
         self,
         asked: ReadRequest,
         page: Page,
@@ -188,19 +189,19 @@ class Cursor:
         # that stay open, and would cause every next page to be cut again. After an uncut page that did not fill its
         # room, L is raised to the floor of the page, so that a quiet partition prevents neither pruning nor purge.
         # The result has at most `cap` late records.
-        start = self.start(floor)
+        start = self.find_search_start(floor)
         cap = MAX_LATE if cap is None else cap
         # More late records than one page may deliver: read the others in further pieces.
         if len(late) > cap:
-            return self._take_piece(asked.base, page, late[:cap], late[cap - 1] if cap else start)
+            return self._take_piece(asked.base_page, page, late[:cap], late[cap - 1] if cap else start)
         # A longer range was not searched to its end.
         if start + STRETCH < self.last_id:
-            return self._take_piece(asked.base, page, late, start + STRETCH)
+            return self._take_piece(asked.base_page, page, late, start + STRETCH)
         # The last piece of a cut page. New records are read only by the next page, from T on.
-        if self.cut is not None:
-            page = self.cut.page
-            self.enter_mode(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)
-            return PagePart(page, late, [], 0, last=True, is_piece=True)
+        if self.cut_page is not None:
+            page = self.cut_page.page
+            self.enter_mode(ReadMode.FRESH if self.is_fresh else ReadMode.BACKLOG, page)
+            return PagePart(page, late, [], 0, is_last=True, is_piece=True)
         full = len(new) >= asked.room
         # If the ceiling of the poll lay below the ids drawn by then, records above it are unread although the snapshot
         # sees them. Quick polls would never return them, so such a partition is not caught up.
@@ -221,26 +222,26 @@ class Cursor:
         late = bisect_right(ids, self.last_id)
         return self._move_to(page, ids[:late], ids[late:], full=False)
 
-    def stay(self, shared: Page) -> None:
+    def keep_page(self, shared: Page) -> None:
         """Keep the snapshot `shared` as the partition's own, if the partition was read at it."""
         # When a quick poll moves the shared page on, a partition that is not caught up has to keep the page that it
         # has. For a partition that is caught up, the unread records are always the records that the shared page does
         # not see.
         # Call this before a quick poll, in which the partition takes no part, moves the shared page on.
         assert self.mode is not ReadMode.CAUGHT_UP, self
-        self.base = self.base or shared
+        self.base_page = self.base_page or shared
 
     def _take_piece(self, base: Page, page: Page, late: list[int], end: int) -> PagePart:
-        if self.cut is None:
-            self.enter_mode(ReadMode.FRESH_CUT if self.fresh else ReadMode.CUT, base, CutPage(page, end))
+        if self.cut_page is None:
+            self.enter_mode(ReadMode.FRESH_CUT if self.is_fresh else ReadMode.CUT, base, CutPage(page, end))
         else:
-            page = self.cut.page
-            self.cut = CutPage(page, end)
-        return PagePart(page, late, [], 0, last=False, is_piece=True)
+            page = self.cut_page.page
+            self.cut_page = CutPage(page, end)
+        return PagePart(page, late, [], 0, is_last=False, is_piece=True)
 
     def _move_to(self, page: Page, late: list[int], new: list[int], *, full: bool) -> PagePart:
         self.last_id = new[-1] if new else self.last_id
         # A page that filled its room may have left records below the floor, so L must not be raised past them.
         raised_to = page.floor if not full and page.floor > self.last_id else 0
         self.last_id = max(self.last_id, raised_to)
-        return PagePart(page, late, new, raised_to, last=True, is_piece=False)
+        return PagePart(page, late, new, raised_to, is_last=True, is_piece=False)

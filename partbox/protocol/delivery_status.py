@@ -108,17 +108,17 @@ class DeliveryStatus:
         return any(entry.outcome == "repeated" for entry in self.history)
 
 
-def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
+def derive_status(facts: DeliveryFacts) -> DeliveryStatus:
     """Derive the status of an event in a subscription, such as waiting, dead or delivered."""
     # A parked row gives the status by itself. Without a parked row, the saved cursor says whether the record was
     # consumed. The view `delivery` then contains the delivery of a consumed record, unless the record did not concern
     # the subscription.
-    status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
+    status = _derive_consumed(facts) if facts.consumed and facts.parked is None else _derive_unfinished(facts)
     last = facts.history[-1] if facts.history else None
     return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))
 
 
-def _consumed(facts: DeliveryFacts) -> DeliveryStatus:
+def _derive_consumed(facts: DeliveryFacts) -> DeliveryStatus:
     name, end = facts.subscription, facts.delivery
     if end is None:
         return DeliveryStatus(name, "passed" if facts.wanted else "unwanted")
@@ -129,7 +129,7 @@ def _consumed(facts: DeliveryFacts) -> DeliveryStatus:
     return DeliveryStatus(name, "ignored", end.process, error=error, delivered=end)
 
 
-def _unfinished(facts: DeliveryFacts) -> DeliveryStatus:
+def _derive_unfinished(facts: DeliveryFacts) -> DeliveryStatus:
     status, parked = DeliveryStatus(facts.subscription, "waiting"), facts.parked
     if parked is not None:
         status = replace(

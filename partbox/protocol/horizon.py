@@ -10,29 +10,29 @@ from typing import NamedTuple
 class Page:
     """The snapshot at which a poll read the log, with lower bounds on the ids of the records that it does not see.
 
-    `settled` is the bound for transactions that the snapshot could not list. `listed` has a pair (xid, bound) for each
-    listed transaction. The page of a saved cursor has its floor as the bound of all of them. `is_complete` is True if
-    no record that the snapshot sees lay above the ceiling of the poll."""
+    `settled_id` is the bound for transactions that the snapshot could not list. `listed_bounds` has a pair (xid, bound)
+    for each listed transaction. The page of a saved cursor has its floor as the bound of all of them. `is_complete` is
+    True if no record that the snapshot sees lay above the ceiling of the poll."""
 
     snapshot: str
-    settled: int
-    listed: tuple[tuple[int, int], ...] = ()
+    settled_id: int
+    listed_bounds: tuple[tuple[int, int], ...] = ()
     is_complete: bool = False
 
     @cached_property
     def floor(self) -> int:
         """The highest id up to which no further record can become visible after this snapshot."""
-        return min([self.settled, *(bound for _, bound in self.listed)])
+        return min([self.settled_id, *(bound for _, bound in self.listed_bounds)])
 
 
 class Fence(NamedTuple):
-    """A bound on later record ids: transactions above `xid` draw only ids above `drawn`."""
+    """A bound on later record ids: transactions above `xid` draw only ids above `drawn_id`."""
 
     xid: int
-    drawn: int
+    drawn_id: int
 
 
-def fence(drawn: int, age: int, xmax: int) -> Fence:
+def build_fence(drawn: int, age: int, xmax: int) -> Fence:
     """Build a bound on the record ids of later transactions from one reading of the server."""
     # Transactions above an xid draw only ids above `drawn`. The reading has the id drawn, `age('3'::xid)` read after
     # it, and a snapshot's 64-bit xmax. `age` is the distance from xid 3 to the next xid, in 32 bits. The next xid is
@@ -64,16 +64,16 @@ class Horizon:
         self.fences: list[Fence] = []
         self.claimed_floor = 0
         # The page at which all partitions in lockstep were read.
-        self.shared: Page | None = None
+        self.shared_page: Page | None = None
         self._bounds: dict[int, int] = {}
 
     def add_fence(self, new: Fence) -> None:
         """Remember a bound on the record ids of later transactions, unless it says less than the newest bound."""
         # A fence with no more drawn ids than the newest fence is dropped.
-        if not self.fences or new.drawn > self.fences[-1].drawn:
+        if not self.fences or new.drawn_id > self.fences[-1].drawn_id:
             self.fences.append(new)
 
-    def claim(self, floor: int) -> None:
+    def note_claimed_floor(self, floor: int) -> None:
         """Remember the id up to which a newly claimed partition is complete, if it is the highest so far."""
         # No record up to the floor will appear any more. The floor holds for every transaction that is still open after
         # the claim.
@@ -87,9 +87,9 @@ class Horizon:
         for xid in snapshot.xip:
             # A bound is fixed when the transaction is first listed and must not rise: the transaction may have drawn
             # ids since.
-            self._bounds.setdefault(xid, self._bound(xid))
+            self._bounds.setdefault(xid, self._find_bound(xid))
         listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
-        return Page(snapshot.text, self._bound(snapshot.xmax), listed, is_complete)
+        return Page(snapshot.text, self._find_bound(snapshot.xmax), listed, is_complete)
 
     def share_page(self, snapshot: Snapshot, page: Page) -> None:
         """Make a snapshot the shared snapshot of all partitions that are polled together."""
@@ -97,7 +97,7 @@ class Horizon:
         # have an xid at or above xmax, and the snapshot does not list it. The claim "a transaction with xid >= xmax(S)
         # began after S" is therefore false. Only a fence with U < xmax(S) says something about such a transaction.
         # The page was just read at `snapshot`. The bounds of ended transactions are forgotten.
-        self.shared = page
+        self.shared_page = page
         listed = set(snapshot.xip)
         self._bounds = {xid: at for xid, at in self._bounds.items() if xid in listed or xid >= snapshot.xmax}
         # Keep the newest fence with U < xmax and all newer fences: only the former says something about transactions
@@ -105,25 +105,25 @@ class Horizon:
         while len(self.fences) > 1 and self.fences[1].xid < snapshot.xmax:
             del self.fences[0]
 
-    def listed(self) -> list[int]:
+    def list_open_xids(self) -> list[int]:
         """Return the ids of the transactions that were in progress at the shared snapshot."""
-        return [xid for xid, _ in self.shared.listed] if self.shared else []
+        return [xid for xid, _ in self.shared_page.listed_bounds] if self.shared_page else []
 
-    def ceiling(self, last_id: int) -> int:
+    def find_ceiling(self, last_id: int) -> int:
         """Return the highest record id that a poll needs to search."""
         # No remembered id lies above it. `last_id` is the highest last id L of the polled partitions.
-        return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
+        return max(self.fences[-1].drawn_id if self.fences else 0, self.claimed_floor, last_id)
 
     def is_idle(self, drawn: int, ended: bool) -> bool:
         """Return True if a poll can be skipped, because no record can have become visible. `drawn` is the number of ids
         drawn by now. `ended` is True if a transaction that the shared snapshot lists has ended."""
         # The xid of a record that became visible after the shared snapshot S is either listed by S or is at or above
         # xmax(S). In the first case the transaction has ended. In the second case the xid is above the U of the fence,
-        # so the id is above `settled`, and more ids have been drawn. The fence has to be older than S: the ids drawn
+        # so the id is above `settled_id`, and more ids have been drawn. The fence has to be older than S: the ids drawn
         # between that fence and S lie above the ceiling of the poll and have not been read.
         # Nothing has become visible since the shared snapshot S.
-        return self.shared is not None and not ended and drawn == self.shared.settled
+        return self.shared_page is not None and not ended and drawn == self.shared_page.settled_id
 
-    def _bound(self, xid: int) -> int:
-        drawn = max((fence.drawn for fence in self.fences if fence.xid < xid), default=0)
+    def _find_bound(self, xid: int) -> int:
+        drawn = max((fence.drawn_id for fence in self.fences if fence.xid < xid), default=0)
         return max(drawn, self.claimed_floor)

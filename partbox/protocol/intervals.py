@@ -17,7 +17,7 @@ AWAIT_TICK = 0.01  # seconds, while another process has to release a planned par
 AWAIT_DIVISOR = 8
 
 
-def share(nodes: int) -> float:
+def compute_turn_chance(nodes: int) -> float:
     """Return the probability with which a node takes a turn at work that any node can do."""
     # Up to `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES`
     # nodes. Each node draws anew, so when nodes leave, the others take over their turns at once.

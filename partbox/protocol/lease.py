@@ -38,21 +38,21 @@ class ChildSigns:
     """The signs of life of a child process as its supervisor sees them. Times are in seconds.
 
     Attributes:
-        silent: Since the last tick of the child.
-        handler: Running time of the handler that has run longest, or None if no handler runs.
-        stopped: True if the kernel says that the process is stopped.
-        half_silent: Since the last tick of the poller or of the saver, whichever is more silent.
-        idle: Time without a read or a save while the supervisor reached the database, or `stuck` if that is longer.
-        has_read: False before the first read, when the child could do nothing with a partition.
-        stuck: Time for which all runners hang and no handler runs."""
+        silent_for: Since the last tick of the child.
+        handler_seconds: Running time of the handler that has run longest, or None if no handler runs.
+        is_stopped: True if the kernel says that the process is stopped.
+        half_silent_for: Since the last tick of the poller or of the saver, whichever is more silent.
+        idle_for: Time without a read or a save while the supervisor reached the database, or `stuck_for` if that is
+        longer. has_read: False before the first read, when the child could do nothing with a partition. stuck_for: Time
+        for which all runners hang and no handler runs."""
 
-    silent: float
-    handler: float | None
-    stopped: bool
-    half_silent: float = 0.0
-    idle: float = 0.0
+    silent_for: float
+    handler_seconds: float | None
+    is_stopped: bool
+    half_silent_for: float = 0.0
+    idle_for: float = 0.0
     has_read: bool = True
-    stuck: float = 0.0
+    stuck_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,23 @@ def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
     # ends and the child still reads and saves nothing, no other handler will run.
     if not signs.has_read:
         return False
-    quiet = signs.silent >= patience.lease or signs.half_silent >= HALF_LEASES * patience.lease
-    if not quiet and signs.idle < IDLE_LEASES * patience.lease:
+    quiet = signs.silent_for >= patience.lease or signs.half_silent_for >= HALF_LEASES * patience.lease
+    if not quiet and signs.idle_for < IDLE_LEASES * patience.lease:
         return True
-    return not signs.stopped and signs.handler is not None and signs.handler < patience.handler_timeout
+    return (
+        not signs.is_stopped and signs.handler_seconds is not None and signs.handler_seconds < patience.handler_timeout
+    )
 
 
 def should_kill(signs: ChildSigns, patience: Patience) -> bool:
     """Return True if the supervisor should kill the child process, because it hangs."""
     # The child was silent without a reason for two leases beyond the first, was idle for two leases, or runs a handler
     # far beyond its time limit.
-    idle = signs.idle >= IDLE_LEASES * patience.lease
-    if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
-        return idle or signs.silent >= patience.lease
-    running = signs.handler is not None and not signs.stopped
-    silent = signs.silent >= 3 * patience.lease or signs.half_silent >= (HALF_LEASES + 2) * patience.lease
+    idle = signs.idle_for >= IDLE_LEASES * patience.lease
+    if signs.handler_seconds is not None and signs.handler_seconds >= patience.handler_timeout + patience.drain_timeout:
+        return idle or signs.silent_for >= patience.lease
+    running = signs.handler_seconds is not None and not signs.is_stopped
+    silent = signs.silent_for >= 3 * patience.lease or signs.half_silent_for >= (HALF_LEASES + 2) * patience.lease
     return not running and (idle or silent)
 
 
@@ -98,7 +100,7 @@ class HeartbeatStreak:
         self._since: float | None = None
         self._at = 0.0
 
-    def note(self, now: float, *, reached: bool) -> None:
+    def note_look(self, now: float, *, reached: bool) -> None:
         """Record whether the supervisor's last look at the database, ended at `now`, succeeded."""
         # A tick that did not reach the database, or a long gap between ticks, breaks the streak.
         if not reached:
@@ -107,21 +109,22 @@ class HeartbeatStreak:
             self._since = now
         self._at = now
 
-    def lasted_for(self, now: float) -> float:
+    def measure_length(self, now: float) -> float:
         """Return the length of the streak in seconds, or 0.0 if it is broken."""
         # The streak also breaks if the last tick was too long ago.
         return 0.0 if self._since is None or breaks_watch(now - self._at, self._lease) else now - self._since
 
 
 class Leaseholder(Protocol):
-    """A process instance as stored in the database, and the seconds `left` of its lease by the database's clock."""
+    """A process instance as stored in the database, and the seconds `lease_left` of its lease by the database's
+    clock."""
 
     @property
     def instance_id(self) -> UUID: ...
     @property
     def heartbeat_at(self) -> datetime: ...
     @property
-    def left(self) -> float: ...
+    def lease_left(self) -> float: ...
     @property
     def lease(self) -> float: ...
 
@@ -136,7 +139,7 @@ class SeenHeartbeat(NamedTuple):
 class Burials(NamedTuple):
     """The process instances to declare dead now, and the seconds until the next instance may be due, or None."""
 
-    due: list[UUID]
+    due_instances: list[UUID]
     next_in: float | None
 
 
@@ -151,10 +154,10 @@ def update_sightings(
 ) -> dict[UUID, SeenHeartbeat]:
     """Update since when the heartbeat of each process instance has been unchanged."""
     # The watcher looked at the instances at the time `now`. The observation of `before` was `pause` seconds earlier.
-    return {each.instance_id: _sighting(before.get(each.instance_id), each, now, pause) for each in instances}
+    return {each.instance_id: _update_sighting(before.get(each.instance_id), each, now, pause) for each in instances}
 
 
-def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
+def _update_sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
     # A watcher that was away cannot say how long the heartbeat has been unchanged, so its watch starts anew.
     if seen and seen.heartbeat_at == instance.heartbeat_at and not breaks_watch(pause, instance.lease):
         return seen
@@ -171,23 +174,25 @@ def find_burials(
     # lease.
     # `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
     # None means since the sightings.
-    waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
+    waits = {
+        each.instance_id: _compute_wait(each, seen[each.instance_id].since, now, steady_since) for each in instances
+    }
     due = [instance for instance, wait in waits.items() if wait <= 0]
     return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))
 
 
-def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
+def _compute_wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
     # A result of 0 or less means that the process instance may be declared dead now.
     since = seen_since if steady_since is None else max(seen_since, steady_since)
-    return max(instance.left, instance.lease - (now - since))
+    return max(instance.lease_left, instance.lease - (now - since))
 
 
 class Heartbeat(NamedTuple):
-    """The last heartbeat of a process instance, and the seconds `left` of its lease by the database's clock."""
+    """The last heartbeat of a process instance, and the seconds `lease_left` of its lease by the database's clock."""
 
     instance_id: UUID
     heartbeat_at: datetime
-    left: float
+    lease_left: float
     lease: float
 
 
@@ -198,11 +203,11 @@ class SilenceWatch:
         self._seen: dict[UUID, SeenHeartbeat] = {}
         self._checked_at: float | None = None
 
-    def expired(self, beats: Iterable[Heartbeat], now: float) -> list[UUID]:
+    def find_expired(self, beats: Iterable[Heartbeat], now: float) -> list[UUID]:
         """Record the heartbeats seen at `now`, and return the ids of the instances to declare dead."""
         # These instances have been silent for too long. `now` is in monotonic seconds.
         pause = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
         instances = list(beats)
         self._seen = update_sightings(self._seen, instances, now, pause)
-        return find_burials(instances, self._seen, now).due
+        return find_burials(instances, self._seen, now).due_instances

@@ -32,12 +32,12 @@ def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     if found is None or kind is bool:
         return found  # type: ignore[return-value]
     if issubclass(kind, str):
-        return _short(str.__str__(found))
+        return _shorten(str.__str__(found))
     if issubclass(kind, int):
         number = int.__int__(found)  # type: ignore[arg-type]
         return number if number.bit_length() <= MAX_BITS else f"int sha256:{sha256(hex(number).encode()).hexdigest()}"
     if issubclass(kind, Enum):
-        return _short(f"{kind.__qualname__}.{str.__str__(found._name_)}")  # type: ignore[attr-defined]
+        return _shorten(f"{kind.__qualname__}.{str.__str__(found._name_)}")  # type: ignore[attr-defined]
     if issubclass(kind, UUID):
         return UUID(int=int.__int__(found.int))  # type: ignore[attr-defined]
     if not issubclass(kind, tuple):
@@ -51,7 +51,7 @@ def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     return tuple(to_limit_value(each, depth - 1) for each in members)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST // 2]}... sha256:{sha256(text.encode(errors='surrogatepass')).hexdigest()}"

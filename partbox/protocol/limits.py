@@ -35,7 +35,7 @@ class Limit:
     by: By | None = None
 
     @property
-    def bounds(self) -> bool:
+    def is_limited(self) -> bool:
         """True if the limit has a rate or a number of simultaneous calls, and so restricts the handler."""
         return self.rate is not None or self.at_once is not None
 

@@ -1,7 +1,7 @@
 """Decide whether an exception says that a handler's downstream service is away, so that it may open a circuit.
 
-`DownstreamUnavailable` always says so, as do the exceptions that `circuit` and `circuit_on` name. `OSError`, which is
-among the defaults, stands for connections only."""
+`DownstreamUnavailable` always says so, as do the exceptions that `parse_circuit` and `circuit_on` name. `OSError`,
+which is among the defaults, stands for connections only."""
 
 import io
 from pkgutil import resolve_name
@@ -46,7 +46,7 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
     def __str__(self) -> str:
         return ",".join(each if isinstance(each, str) else _name(each).removeprefix("builtins.") for each in self)
 
-    def found(self) -> Errors:
+    def import_errors(self) -> Errors:
         """Import the named exceptions, and return all classes. Raise ValueError if a name is no exception class."""
         return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
@@ -64,7 +64,7 @@ def parse_error_names(value: Any) -> ErrorNames:
     return errors
 
 
-def circuit(value: Any) -> ErrorNames | None:
+def parse_circuit(value: Any) -> ErrorNames | None:
     """Parse a circuit breaker setting into the exceptions that open the circuit, or None for "off"."""
     # The value "on" stands for the defaults. ValueError is raised for a value that `parse_error_names` does not accept.
     if isinstance(value, str):

@@ -12,15 +12,15 @@ IDLE_PATIENCE = 30.0
 class OutstandingWork:
     """The work that a subscription has not finished yet, as saved in the database.
 
-    `unread` is True if there are records to read. `moving` is True if a partition has no owner at the moment or a
-    handler has run for long, so that a lack of progress does not prove a standstill. `cursors` is the sum of all
+    `has_unread` is True if there are records to read. `may_move` is True if a partition has no owner at the moment or a
+    handler has run for long, so that a lack of progress does not prove a standstill. `cursor_sum` is the sum of all
     cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
     `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself."""
 
-    paused: bool = False
-    unread: bool = False
-    moving: bool = False
-    cursors: str = ""
+    is_paused: bool = False
+    has_unread: bool = False
+    may_move: bool = False
+    cursor_sum: str = ""
     unfinished: int = 0
     scheduled: int = 0
     due_in: float | None = None
@@ -29,20 +29,20 @@ class OutstandingWork:
     @property
     def is_done(self) -> bool:
         """True if the subscription has finished: only dead, discarded and scheduled events are left."""
-        return not self.unread and not self.unfinished
+        return not self.has_unread and not self.unfinished
 
     @property
-    def progress(self) -> tuple[str, int, int]:
+    def progress_mark(self) -> tuple[str, int, int]:
         """A value that changes whenever the subscription finishes an event."""
         # A standstill is noticed by it.
-        return self.cursors, self.unfinished, self.scheduled
+        return self.cursor_sum, self.unfinished, self.scheduled
 
     def can_progress(self, patience: float) -> bool:
         """Return True if some unfinished event of the subscription may run within `patience` seconds."""
         # A scheduled event must also be due soon.
-        if self.paused or patience <= 0:
+        if self.is_paused or patience <= 0:
             return False
-        if self.unread or (self.due_in is not None and self.due_in <= patience):
+        if self.has_unread or (self.due_in is not None and self.due_in <= patience):
             return True
         return self.scheduled_in is not None and self.scheduled_in <= min(patience, SOON)
 
@@ -57,6 +57,6 @@ class Standstill:
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
         """Return True if none of the subscription's work can run before `patience` seconds end."""
         # Waiting for the subscription is then pointless. The seconds count anew from each finished event.
-        if work.moving or work.progress != self._progress:
-            self._progress, self._since = work.progress, now
+        if work.may_move or work.progress_mark != self._progress:
+            self._progress, self._since = work.progress_mark, now
         return not work.can_progress(self._since + patience - now)

@@ -115,30 +115,30 @@ class ParkedRow:
     waits: bool = False
 
     @property
-    def unsaved(self) -> bool:
+    def is_unsaved(self) -> bool:
         """True if the latest change of the row is not committed to the database."""
         return self.stage is RowStage.UNSAVED or self.stage is RowStage.RUNS_ON
 
     @property
-    def loaded(self) -> bool:
+    def is_loaded(self) -> bool:
         """True if the event itself, not only its row, is in memory."""
         return self.stage in _IN_MEMORY
 
     @property
-    def suspect(self) -> bool:
+    def is_suspect(self) -> bool:
         """True if the event may have killed a process."""
         # The event's attempt is counted before it runs, or has been counted.
         return self.suspicion is not Suspicion.NONE
 
     @property
-    def accused(self) -> bool:
+    def is_accused(self) -> bool:
         """True if the event was recorded as started when a process died."""
         # An accused event runs only while no other event is on trial, which means that its attempt was counted
         # beforehand.
         return self.suspicion is Suspicion.ACCUSED or self.suspicion is Suspicion.CHARGED_ALONE
 
     @property
-    def charged(self) -> bool:
+    def is_charged(self) -> bool:
         """True during the trial run of an event that may have killed a process."""
         # The attempt is counted before the event runs. The trial lasts until the event is done, parked anew or put
         # back.
@@ -166,16 +166,16 @@ class ParkedRow:
         self.state, self.attempts, self.blocks, self.waits = state, attempts, blocks, waits
         self.stage, self.suspicion = RowStage.UNSAVED, Suspicion.NONE
 
-    def change(self) -> None:
+    def mark_changed(self) -> None:
         """Record that the row was changed in memory and differs from its stored form."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.UNSAVED
 
-    def saved(self) -> None:
+    def note_saved(self) -> None:
         """Record that the latest change of the row is committed to the database."""
         self.stage = _SAVED[self.stage]
 
-    def load(self) -> None:
+    def mark_loaded(self) -> None:
         """Record that the event is now in memory, waiting for its handler or running."""
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.LOADED
@@ -209,7 +209,7 @@ class ParkedRow:
         self.suspicion = _TRIAL_ENDED.get(self.suspicion, self.suspicion)
 
 
-def waits(head: ParkedRow, *, before: bool) -> bool:
+def is_chain_waiting(head: ParkedRow, *, before: bool) -> bool:
     """Return True if the events of one key wait for a rate limit or a time, False if an error holds them up."""
     # `head` is the first parked event of the key. The rows behind a head are held for the head's reason. A head that
     # was itself held, behind a row that is gone, changes nothing: `before` says whether the chain has waited until now.
@@ -249,7 +249,7 @@ class Chain:
         # trial.
         run: list[ParkedRow] = []
         for row in self.rows:
-            if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):
+            if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.is_suspect or run[0].is_suspect)):
                 break
             run.append(row)
         return run
@@ -259,17 +259,17 @@ class Chain:
         # The time is in monotonic seconds. It is None if the first event is loaded, unsaved or dead.
         return self.rows[0].runs_at() if self.rows else None
 
-    def before(self, record_id: int) -> Iterator[ParkedRow]:
+    def iter_before(self, record_id: int) -> Iterator[ParkedRow]:
         """Iterate over the events of the key whose record id is lower than `record_id`."""
         return takewhile(lambda row: row.id < record_id, self.rows)
 
-    def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
+    def select_in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
         """Return the given loaded rows that may run in order."""
         # No parked event of the chain before them is still unloaded.
         waits = next((row.id for row in self.rows if row.stage not in _IN_MEMORY), None)
         return [row for row in rows if waits is None or row.id < waits]
 
-    def caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:
         """Return True if all set-aside events of the key are in memory."""
         # New events of the key may then queue behind them in memory.
         return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)

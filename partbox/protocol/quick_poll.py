@@ -10,14 +10,14 @@ from partbox.protocol import cursor
 from partbox.protocol.horizon import Page
 
 
-def ids(shared: Page) -> tuple[int, int]:
+def compute_id_range(shared: Page) -> tuple[int, int]:
     """Return exclusive (low, high) bounds of the record ids that the next common scan may read."""
     # One statement returns the records together with its snapshot N. The ceiling of the scan is the last id drawn, read
     # after N was taken, so nothing that N sees lies above it.
     # The scan is the quick poll, one scan for all partitions that are caught up. The bounds are rounded to millions, so
     # that the statement is planned anew only once per million ids.
-    # A page counts even if it reaches one stretch above `settled`.
-    end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH
+    # A page counts even if it reaches one stretch above `settled_id`.
+    end = cursor.stretch_of(shared.settled_id) + 2 * cursor.STRETCH
     return cursor.stretch_of(shared.floor), end
 
 
@@ -31,7 +31,7 @@ def has_found_all(records: int, floor: int, drawn: int) -> bool:
     return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH
 
 
-def bits(partitions: Collection[int]) -> str:
+def to_bits(partitions: Collection[int]) -> str:
     """Return a set of partition numbers as a string of 256 bits, for use as an SQL parameter."""
     # The quick poll's statement takes this form.
     return "".join("1" if number in partitions else "0" for number in range(256))

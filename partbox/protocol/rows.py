@@ -9,9 +9,9 @@ class TickPartition(NamedTuple):
     """A partition as a worker regularly reads it from the database: assigned, owned or free, with version numbers."""
 
     partition: int
-    assigned: bool
-    owned: bool
-    free: bool
+    is_assigned: bool
+    is_owned: bool
+    is_free: bool
     epoch: int
     parked_version: int
 
@@ -20,7 +20,7 @@ class OwnedPartition(NamedTuple):
     """A partition that this process owns, with its saved reading position.
 
     `suspect_until` is set if the last owner died: a record up to this id may have killed it. For a partition that was
-    claimed just now, `pause` is the time in seconds since the last owner released it."""
+    claimed just now, `unowned_seconds` is the time in seconds since the last owner released it."""
 
     partition: int
     epoch: int
@@ -29,7 +29,7 @@ class OwnedPartition(NamedTuple):
     floor_id: int
     parked_version: int
     suspect_until: int | None
-    pause: float | None = None
+    unowned_seconds: float | None = None
 
 
 class CursorSave(NamedTuple):
@@ -41,13 +41,13 @@ class CursorSave(NamedTuple):
     snapshot: str | None
     last_id: int | None
     floor_id: int | None
-    release: bool
+    is_release: bool
 
 
 class StoredRow(NamedTuple):
-    """A database row of an event that was set aside because it could not run. `due` is in seconds from now.
+    """A database row of an event that was set aside because it could not run. `due_in` is in seconds from now.
 
-    `started` means that the row was charged and that its process may have died of it. `error` is only read for dead
+    `was_started` means that the row was charged and that its process may have died of it. `error` is only read for dead
     rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
     once, because the owner of the partition knows when the permit comes."""
 
@@ -57,8 +57,8 @@ class StoredRow(NamedTuple):
     aggregate_id: str | None
     state: str
     attempts: int
-    due: float | None
-    started: bool
+    due_in: float | None
+    was_started: bool
     error: str | None
     waits: bool = False
 
@@ -67,11 +67,11 @@ class LooseRows(NamedTuple):
     """The stored rows of a partition's set-aside events that block no later events.
 
     Some rows count against the brake (with too many of them, the partition is not read further), and others wait.
-    `turns` are the ids of the rows that wait for a permit, the earliest due row first."""
+    `permit_wait_ids` are the ids of the rows that wait for a permit, the earliest due row first."""
 
-    open: int = 0
-    waiting: int = 0
-    turns: Sequence[int] = ()
+    open_count: int = 0
+    waiting_count: int = 0
+    permit_wait_ids: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -79,10 +79,10 @@ class ParkedSave:
     """A row to write to the database for an event that was set aside because it could not run.
 
     `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
-    None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `new`
-    means that there is no row yet. `charge` means that the event is about to start. A `dead_letter` only changes the
-    due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an attempt
-    is stored as a row, too."""
+    None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `is_new`
+    means that there is no row yet. `is_charge` means that the event is about to start. A `is_dead_letter` only changes
+    the due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an
+    attempt is stored as a row, too."""
 
     partition: int
     record_id: int
@@ -96,9 +96,9 @@ class ParkedSave:
     due: str | None = None
     error: str | None = None
     trace: str | None = None
-    new: bool = True
-    charge: bool = False
-    dead_letter: bool = False
+    is_new: bool = True
+    is_charge: bool = False
+    is_dead_letter: bool = False
     is_wait: bool = False
     outcome: str | None = None
     seconds: float | None = None
@@ -118,9 +118,9 @@ class ParkedSave:
             "due": self.due,
             "e": self.error,
             "t": self.trace,
-            "new": self.new,
-            "c": self.charge,
-            "l": self.dead_letter,
+            "new": self.is_new,
+            "c": self.is_charge,
+            "l": self.is_dead_letter,
             "w": self.is_wait,
             "o": self.outcome,
             "sec": self.seconds,

@@ -64,13 +64,13 @@ class IdRange(NamedTuple):
     upper: int
 
 
-def id_rate(stretches: Iterable[DrawnIds]) -> float:
+def compute_id_rate(stretches: Iterable[DrawnIds]) -> float:
     """Return the record ids drawn per second in the fastest of the given periods."""
     # A short burst counts as an hour's ids.
     return max((each.ids / max(each.seconds, HOUR) for each in stretches), default=0.0)
 
 
-def segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
+def compute_segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
     """Return the number of record ids for a new segment of the log, in whole millions. It is a tenth of the ids that
     are drawn in the retention `retain` (seconds), at most `most`."""
     ids = ids_a_second * retain / SEGMENTS_RETAINED
@@ -78,7 +78,7 @@ def segment_length(ids_a_second: float, retain: float, most: float | None = None
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
 
 
-def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
+def compute_length_for_size(segments: Sequence[Segment], retain_size: int | None) -> float | None:
     """Return the number of record ids that fill a tenth of `retain_size` bytes, or None if unlimited."""
     # `retain_size` is the size limit of the log. The estimate uses the mean size of the records so far. The result is
     # also None if there is no record to measure.
@@ -88,14 +88,14 @@ def length_for_size(segments: Sequence[Segment], retain_size: int | None) -> flo
     return retain_size / SEGMENTS_RETAINED * ids / size if retain_size and ids and size else None
 
 
-def default_segment(segments: Iterable[Segment]) -> Segment | None:
+def find_default_segment(segments: Iterable[Segment]) -> Segment | None:
     return next((each for each in segments if each.upper is None), None)
 
 
 def has_large_default(segments: Iterable[Segment]) -> bool:
     """Return True if the default segment of the log's table is large."""
     # A new segment may then only be attached after a proof that the default segment has none of its ids.
-    found = default_segment(segments)
+    found = find_default_segment(segments)
     return found is not None and found.size > SMALL_DEFAULT
 
 
@@ -104,7 +104,7 @@ def count_ahead(segments: Iterable[Segment], drawn: int) -> int:
     return sum(1 for each in segments if each.lower is not None and each.lower > drawn)
 
 
-def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
+def plan_segments(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> list[IdRange]:
     """Return the id ranges of the log segments to create now, in order, with `ids` ids each."""
     # The new segments follow the last segment. If its end is too near, or the default segment holds an id beyond it,
     # they begin above both the newest id and all ids in the default segment. Ids drawn until then go to the default
@@ -118,12 +118,12 @@ def segments_to_add(segments: Sequence[Segment], drawn: int, ids_a_second: float
         return []
     if has_large_default(segments):
         missing += SEGMENTS_RETAINED
-    start = _start(segments, drawn, ids_a_second)
+    start = _find_start(segments, drawn, ids_a_second)
     return [IdRange(start + ids * number, start + ids * (number + 1)) for number in range(missing)]
 
 
-def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
-    found, large = default_segment(segments), has_large_default(segments)
+def _find_start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:
+    found, large = find_default_segment(segments), has_large_default(segments)
     lead = max(PROOF_LEAD if large else MIN_LEAD, int(ids_a_second * (DAY if large else HOUR)))
     end = max((each.upper for each in segments if each.upper is not None), default=0)
     taken = max(drawn, (found.newest if found else None) or 0)
@@ -161,7 +161,7 @@ def has_expired_records(segment: Segment, retain: float) -> bool:
     return segment.oldest_age is not None and segment.oldest_age > retain
 
 
-def empty_segments(segments: Iterable[Segment], drawn: int) -> list[Segment]:
+def list_empty_segments(segments: Iterable[Segment], drawn: int) -> list[Segment]:
     """Return the empty segments of the log that will never receive a record."""
     # The newest id lies beyond them.
     return [each for each in segments if each.upper is not None and each.upper - 1 <= drawn and each.oldest is None]

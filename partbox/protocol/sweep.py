@@ -21,28 +21,28 @@ STRETCH = 4
 class Sweep(NamedTuple):
     """A single scan of the log in id order for many partitions, instead of one search for each partition.
 
-    The scan covers the ids in (start, end] and at most `most` records. `last_ids` maps the partitions that take part to
-    their last ids. The partitions in `waiting` get no new records in this poll. Each partition that is behind gets room
-    for `more` additional records."""
+    The scan covers the ids in (start, end] and at most `max_records` records. `last_ids` maps the partitions that take
+    part to their last ids. The partitions in `waiting_partitions` get no new records in this poll. Each partition that
+    is behind gets room for `extra_room` additional records."""
 
     start: int
     end: int
-    most: int
+    max_records: int
     last_ids: Mapping[int, int]
-    waiting: Set[int] = frozenset()
-    more: int = 0
+    waiting_partitions: Set[int] = frozenset()
+    extra_room: int = 0
 
-    def room(self, ask: ReadRequest, widest: int) -> int:
+    def compute_room(self, ask: ReadRequest, unshared_room: int) -> int:
         """Return the number of new records that one partition may get in this poll."""
-        # For partitions that take part or that are behind, the room can be as much as `widest`.
+        # For partitions that take part or that are behind, the room can be as much as `unshared_room`.
         if ask.partition in self.last_ids:
-            return widest
-        if ask.partition in self.waiting:
+            return unshared_room
+        if ask.partition in self.waiting_partitions:
             return 0
         is_behind = ask.room > 0 and ask.last_id < self.start
-        return min(ask.room + self.more, widest) if is_behind else ask.room
+        return min(ask.room + self.extra_room, unshared_room) if is_behind else ask.room
 
-    def rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
+    def compute_rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
         """Return the number of new records that each partition may get outside the common scan."""
         # Partitions that the sweep reads get none in the rest of the poll.
         return [0 if ask.partition in self.last_ids else ask.room for ask in asks]
@@ -52,10 +52,10 @@ class Sweep(NamedTuple):
         # A scan that stopped before the end may have missed records of any partition, so no partition counts as read to
         # the end.
         # The sweep returned `records` records.
-        return records >= self.most or self.end < hi
+        return records >= self.max_records or self.end < hi
 
 
-def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
+def plan_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     """Plan one common scan for partitions at nearby positions, or return None if it is not worthwhile."""
     # For the cursor, a sweep makes no difference: the records of each partition are its first records above its last
     # id, without a gap, like the new records of a full poll. Only the room is shared, and the order of the records
@@ -90,7 +90,7 @@ def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     return Sweep(start, min(end, hi), most, last_ids, {ask.partition for ask in waiting}, more)
 
 
-def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
+def plan_brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     """Plan one scan that finds the few new records of all partitions, or return None if it would be too long."""
     # If hardly anything is new, a sweep is one index search, however long the log is, instead of one search for each
     # partition. If there are no more ids above the lowest last id than there are partitions, a brief sweep finds

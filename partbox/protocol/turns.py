@@ -26,11 +26,11 @@ class ProcessBounds(NamedTuple):
     for no limit), the starts saved up at most, and the simultaneous calls."""
 
     pace: float | None
-    saved: float
-    most: float
+    max_saved: float
+    max_running: float
 
     @classmethod
-    def of(cls, limit: Limit, share: float) -> "ProcessBounds":
+    def from_limit(cls, limit: Limit, share: float) -> "ProcessBounds":
         """Return the part of a handler's limit for a process that owns the fraction `share` of the partitions."""
         # A process saves up starts of a rate for one second, or a single start if that is more.
         # `share` is 0 to 1. With a share of 0 nothing starts.
@@ -43,38 +43,38 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """A queue of calls of one handler that wait for its limit, for one value by which the limit is divided. `saved` is
-    the number of starts saved up at the time `at`."""
+    """A queue of calls of one handler that wait for its limit, for one value by which the limit is divided.
+    `saved_starts` is the number of starts saved up at the time `settled_at`."""
 
-    __slots__ = ("at", "first", "is_scheduled", "running", "saved", "waiting")
+    __slots__ = ("first_count", "is_scheduled", "running_count", "saved_starts", "settled_at", "waiting")
 
     def __init__(self, saved: float, at: float) -> None:
-        self.saved = saved
-        self.at = at
-        self.running = 0
+        self.saved_starts = saved
+        self.settled_at = at
+        self.running_count = 0
         # True if the bucket is in the rotation, or is delayed until it may be.
         self.is_scheduled = False
         self.waiting: deque[T] = deque()
-        # The number of items at the head of `waiting` that were added with `first`.
-        self.first = 0
+        # The number of items at the head of `waiting` that were added with `first_count`.
+        self.first_count = 0
 
-    def settle(self, bounds: ProcessBounds, now: float) -> None:
+    def accrue_starts(self, bounds: ProcessBounds, now: float) -> None:
         """Add the starts that the rate limit has granted since the last call."""
         # The bucket saves them up.
         if bounds.pace is not None:
-            self.saved = min(bounds.saved, self.saved + bounds.pace * max(0.0, now - self.at))
-        self.at = max(now, self.at)
+            self.saved_starts = min(bounds.max_saved, self.saved_starts + bounds.pace * max(0.0, now - self.settled_at))
+        self.settled_at = max(now, self.settled_at)
 
-    def wait(self, bounds: ProcessBounds, now: float) -> float:
+    def compute_wait(self, bounds: ProcessBounds, now: float) -> float:
         """Return the seconds until a limited call may start, 0 for now, or infinity if time alone cannot allow it."""
         # The wait is infinite if something other than time must change first.
         # An example is the end of a running call.
-        if self.running >= bounds.most:
+        if self.running_count >= bounds.max_running:
             return inf
-        self.settle(bounds, now)
-        if bounds.pace is None or self.saved >= ALMOST_ONE:
+        self.accrue_starts(bounds, now)
+        if bounds.pace is None or self.saved_starts >= ALMOST_ONE:
             return 0.0
-        return (1 - self.saved) / bounds.pace if bounds.pace else inf
+        return (1 - self.saved_starts) / bounds.pace if bounds.pace else inf
 
 
 class LimitedHandler(Generic[T]):
@@ -83,39 +83,39 @@ class LimitedHandler(Generic[T]):
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
-        self.bounds = ProcessBounds.of(limit, share)
+        self.bounds = ProcessBounds.from_limit(limit, share)
         self.fresh_bucket = Bucket[T](0.0, now)
         self.buckets: dict[Hashable, Bucket[T]] = {}
         self._idle: dict[Hashable, None] = {}
 
-    def bucket(self, value: Hashable, now: float) -> Bucket[T]:
+    def ensure_bucket(self, value: Hashable, now: float) -> Bucket[T]:
         """Return the queue of a value by which the limit is divided, and create it if there is none."""
         # A new bucket starts with the saved starts of a fresh bucket.
         # The bucket also has the saved starts.
         self._idle.pop(value, None)
         if (found := self.buckets.get(value)) is None:
-            self.fresh_bucket.settle(self.bounds, now)
-            found = self.buckets[value] = Bucket(self.fresh_bucket.saved, now)
+            self.fresh_bucket.accrue_starts(self.bounds, now)
+            found = self.buckets[value] = Bucket(self.fresh_bucket.saved_starts, now)
         return found
 
-    def change(self, limit: Limit, share: float, now: float) -> None:
+    def change_limit(self, limit: Limit, share: float, now: float) -> None:
         """Change the handler's limit and the process's share of it from now on."""
         # A process begins with no saved starts, and a change of its share reduces saved starts and never adds any.
         # Otherwise moving partitions could allow more starts than the rate does.
         # Excess saved starts are cut when a bucket is next settled.
         for each in (self.fresh_bucket, *self.buckets.values()):
-            each.settle(self.bounds, now)
-        self.limit, self.bounds = limit, ProcessBounds.of(limit, share)
+            each.accrue_starts(self.bounds, now)
+        self.limit, self.bounds = limit, ProcessBounds.from_limit(limit, share)
 
     def note_idle(self, value: Hashable, now: float) -> None:
         """Record that no call for this value waits or runs, and free the memory of idle queues."""
         # Memory is bounded, because idle buckets are forgotten.
         # A bucket is freed once it has saved as many starts as a fresh bucket.
         self._idle[value] = None
-        self.fresh_bucket.settle(self.bounds, now)
+        self.fresh_bucket.accrue_starts(self.bounds, now)
         for idle in [each for each, _ in zip(self._idle, range(FORGET_PROBES), strict=False)]:
-            self.buckets[idle].settle(self.bounds, now)
-            if self.buckets[idle].saved < self.fresh_bucket.saved:
+            self.buckets[idle].accrue_starts(self.bounds, now)
+            if self.buckets[idle].saved_starts < self.fresh_bucket.saved_starts:
                 break
             del self.buckets[idle], self._idle[idle]
 
@@ -137,7 +137,7 @@ class PermitQueues(Generic[T]):
     def has_limit(self, handler: str) -> bool:
         return handler in self._handlers
 
-    def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
+    def replace_limits(self, limits: Mapping[str, Limit], now: float) -> list[T]:
         """Replace the limits of all handlers. Return the waiting items of handlers that have no limit any more."""
         free: list[T] = []
         for name in [each for each in self._handlers if each not in limits]:
@@ -146,7 +146,7 @@ class PermitQueues(Generic[T]):
             if (known := self._handlers.get(name)) is None:
                 self._handlers[name] = LimitedHandler(limit, self.share, now)
             else:
-                known.change(limit, self.share, now)
+                known.change_limit(limit, self.share, now)
         self._reschedule_all(now)
         return free
 
@@ -154,87 +154,91 @@ class PermitQueues(Generic[T]):
         """Adapt all limits to the fraction, 0 to 1, of the partitions that the process owns now."""
         self.share = share
         for limited in self._handlers.values():
-            limited.change(limited.limit, share, now)
+            limited.change_limit(limited.limit, share, now)
         self._reschedule_all(now)
 
     def add(self, limit_key: LimitKey, item: T, now: float, *, first: bool = False) -> None:
         """Queue an item of a limited handler until the limit lets it start."""
         # With `first`, the item goes before all items that were added without it.
-        bucket = self._handlers[limit_key[0]].bucket(limit_key[1], now)
-        bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
-        bucket.first += first
+        bucket = self._handlers[limit_key[0]].ensure_bucket(limit_key[1], now)
+        bucket.waiting.insert(bucket.first_count if first else len(bucket.waiting), item)
+        bucket.first_count += first
         if not bucket.is_scheduled:
             self._schedule(limit_key, bucket, now)
 
-    def next(self, now: float) -> LimitKey | None:
+    def find_next_key(self, now: float) -> LimitKey | None:
         """Return the key (handler and value) of the queue that may start an item now, or None."""
         # The item is the first that waits. The result is None if no item may start now.
         while self._delayed and self._delayed[0][0] <= now:
             self._reschedule(heapq.heappop(self._delayed)[2], now)
         while self._rotation:
             limit_key = self._rotation[0]
-            bucket = self._bucket(limit_key)
-            if bucket is not None and bucket.waiting and not bucket.wait(self._handlers[limit_key[0]].bounds, now):
+            bucket = self._find_bucket(limit_key)
+            if (
+                bucket is not None
+                and bucket.waiting
+                and not bucket.compute_wait(self._handlers[limit_key[0]].bounds, now)
+            ):
                 return limit_key
             self._reschedule(self._rotation.popleft(), now)
         return None
 
-    def first(self, limit_key: LimitKey) -> T:
+    def peek_first(self, limit_key: LimitKey) -> T:
         """Return the item at the head of the queue of a limit key (handler and value). There must be one."""
         return self._handlers[limit_key[0]].buckets[limit_key[1]].waiting[0]
 
-    def start(self, limit_key: LimitKey, now: float) -> T:
+    def start_first(self, limit_key: LimitKey, now: float) -> T:
         """Remove and return the first item of a queue, and count its call as running."""
         # The limit key has the turn. All other keys come before its next turn.
         assert self._rotation.popleft() == limit_key, limit_key
         bucket = self._handlers[limit_key[0]].buckets[limit_key[1]]
         item = bucket.waiting.popleft()
-        bucket.first -= bucket.first > 0
-        bucket.saved -= self._handlers[limit_key[0]].bounds.pace is not None
-        bucket.running += 1
+        bucket.first_count -= bucket.first_count > 0
+        bucket.saved_starts -= self._handlers[limit_key[0]].bounds.pace is not None
+        bucket.running_count += 1
         self._schedule(limit_key, bucket, now)
         return item
 
-    def end(self, limit_key: LimitKey, now: float) -> None:
+    def end_call(self, limit_key: LimitKey, now: float) -> None:
         """Record that a call of a limit key (handler and value) has ended, so that another may start."""
-        bucket = self._bucket(limit_key)
-        if bucket is not None and bucket.running:
-            bucket.running -= 1
+        bucket = self._find_bucket(limit_key)
+        if bucket is not None and bucket.running_count:
+            bucket.running_count -= 1
             if not bucket.is_scheduled:
                 self._schedule(limit_key, bucket, now)
 
-    def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
+    def take_joining(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
         """Remove and return the waiting items of a queue that can join a call that starts anyway. They are among the
         first `looked_at` items of the key, and `joins` is true for them."""
         # Joining costs no start.
-        bucket = self._bucket(limit_key)
+        bucket = self._find_bucket(limit_key)
         if bucket is None:
             return []
-        found, kept, first = list[T](), list[T](), bucket.first
+        found, kept, first = list[T](), list[T](), bucket.first_count
         for at in range(min(looked_at, len(bucket.waiting))):
             item = bucket.waiting.popleft()
             joined = joins(item)
             (found if joined else kept).append(item)
-            bucket.first -= joined and at < first
+            bucket.first_count -= joined and at < first
         bucket.waiting.extendleft(reversed(kept))
         return found
 
-    def count(self, limit_key: LimitKey) -> tuple[int, int]:
-        """Return the numbers of waiting items of a limit key: all, and those added with `first`."""
+    def count_waiting(self, limit_key: LimitKey) -> tuple[int, int]:
+        """Return the numbers of waiting items of a limit key: all, and those added with `peek_first`."""
         # A limit key is a handler and a value.
-        bucket = self._bucket(limit_key)
-        return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
+        bucket = self._find_bucket(limit_key)
+        return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first_count)
 
-    def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
+    def remove_matching(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
         """Remove and return the items of all queues for which the function `goes` returns true."""
         # `goes` gets the item, the number of items that stay before it, and the bounds of the handler.
         gone: list[tuple[LimitKey, T]] = []
-        for limit_key, bucket in [*self.waiting()]:
-            bounds, kept, first = self.bounds(limit_key[0]), deque[T](), bucket.first
+        for limit_key, bucket in [*self.iter_waiting()]:
+            bounds, kept, first = self.bounds_of(limit_key[0]), deque[T](), bucket.first_count
             for at, item in enumerate(bucket.waiting):
                 if goes(item, len(kept), bounds):
                     gone.append((limit_key, item))
-                    bucket.first -= at < first
+                    bucket.first_count -= at < first
                 else:
                     kept.append(item)
             bucket.waiting = kept
@@ -242,33 +246,33 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
         return gone
 
-    def next_at(self) -> float | None:
+    def find_next_start(self) -> float | None:
         """Return the earliest time at which a queue delayed by its rate may start an item, or None."""
         # The result is None if no queue is delayed.
         return self._delayed[0][0] if self._delayed else None
 
-    def waiting(self) -> Iterator[tuple[LimitKey, Bucket[T]]]:
+    def iter_waiting(self) -> Iterator[tuple[LimitKey, Bucket[T]]]:
         """Iterate over the queues that are not empty, as pairs of limit key and queue."""
         for name, limited in self._handlers.items():
             yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
-    def bounds(self, name: str) -> ProcessBounds:
+    def bounds_of(self, name: str) -> ProcessBounds:
         return self._handlers[name].bounds
 
-    def _bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
+    def _find_bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
         limited = self._handlers.get(limit_key[0])
         return None if limited is None else limited.buckets.get(limit_key[1])
 
     def _reschedule_all(self, now: float) -> None:
         buckets = dict.fromkeys([*self._rotation, *(limit_key for _, _, limit_key in sorted(self._delayed))])
-        buckets |= dict.fromkeys(limit_key for limit_key, _ in self.waiting())
+        buckets |= dict.fromkeys(limit_key for limit_key, _ in self.iter_waiting())
         self._rotation.clear()
         self._delayed.clear()
         for limit_key in buckets:
             self._reschedule(limit_key, now)
 
     def _reschedule(self, limit_key: LimitKey, now: float) -> None:
-        if (bucket := self._bucket(limit_key)) is not None:
+        if (bucket := self._find_bucket(limit_key)) is not None:
             self._schedule(limit_key, bucket, now)
 
     def _schedule(self, limit_key: LimitKey, bucket: Bucket[T], now: float) -> None:
@@ -276,9 +280,9 @@ class PermitQueues(Generic[T]):
         # a call ends or its bounds change.
         limited, bucket.is_scheduled = self._handlers[limit_key[0]], False
         if not bucket.waiting:
-            if not bucket.running:
+            if not bucket.running_count:
                 limited.note_idle(limit_key[1], now)
-        elif (wait := bucket.wait(limited.bounds, now)) < inf:
+        elif (wait := bucket.compute_wait(limited.bounds, now)) < inf:
             bucket.is_scheduled = True
             if wait:
                 self._ticket += 1

@@ -8,8 +8,8 @@ from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, Un
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.parking import RowState
 from partbox.protocol.retry import RetryPolicy, delay_of
-from partbox.text.printing import error_name, text_of
-from partbox.text.secrets import masked
+from partbox.text.printing import format_error_name, text_of
+from partbox.text.secrets import mask_secrets
 
 # The event cannot be decoded, or nobody takes it. Another attempt would end in the same way, so none is made or
 # counted.
@@ -75,7 +75,9 @@ class Deferral:
     is_wait: bool = False
 
 
-def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
+def judge_result(
+    policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None
+) -> Verdict | None:
     """Decide what happens to an event after its handler returned or raised `result`. None means that it is done."""
     # There were `attempts` earlier attempts. `advice` is the answer of the handler's `on_error` to an exception. At
     # most `limit` characters of an error's text are kept.
@@ -90,18 +92,18 @@ def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advi
                 return _failure_verdict(policy, attempts, wrong, limit)
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
-            blocks, text = policy.on_failure == "block", storable_text(reason, limit)
+            blocks, text = policy.on_failure == "block", make_storable(reason, limit)
             return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait)
         case Dead(reason=reason):
             return _dead_verdict(
-                policy, attempts + 1, None if reason is None else storable_text(text_of(reason), limit)
+                policy, attempts + 1, None if reason is None else make_storable(text_of(reason), limit)
             )
         case BaseException():
             return _follow_advice(policy, attempts, result, limit, advice)
-    return _failure_verdict(policy, attempts, wrong_outcome(result), limit)
+    return _failure_verdict(policy, attempts, build_outcome_error(result), limit)
 
 
-def wrong_outcome(result: object) -> TypeError:
+def build_outcome_error(result: object) -> TypeError:
     """Return the TypeError that explains that a handler returned an object of a wrong type."""
     return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
 
@@ -116,7 +118,7 @@ def _follow_advice(
             return _dead_verdict(
                 policy,
                 attempts + 1,
-                describe(error, limit) if reason is None else storable_text(text_of(reason), limit),
+                describe(error, limit) if reason is None else make_storable(text_of(reason), limit),
             )
         case RetryAfter(delay=delay):
             return _retry_after(policy, attempts + 1, error, delay, limit)
@@ -171,17 +173,17 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
         # applies.
         retry, delay, policy_error = True, FALLBACK_DELAY, wrong
         text = f"{text}; and its retry policy: {describe(wrong, limit)}"
-    text = storable_text(text, limit)
+    text = make_storable(text, limit)
     return _retry(policy, attempts, delay, text, policy_error) if retry else _dead_verdict(policy, attempts, text)
 
 
 def describe(error: BaseException, limit: int) -> str:
     """Return an exception's type and text in at most `limit` characters, fit for the database."""
     # The form can be stored in the database.
-    return storable_text(f"{error_name(error)}: {text_of(error)}", limit)
+    return make_storable(f"{format_error_name(error)}: {text_of(error)}", limit)
 
 
-def storable_text(text: str, limit: int) -> str:
+def make_storable(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text, without secrets, in a form that PostgreSQL can store."""
     # Masked or replaced parts become shorter, so start with twice the limit.
     return clean_text(text[: 2 * limit])[:limit]
@@ -190,5 +192,5 @@ def storable_text(text: str, limit: int) -> str:
 def clean_text(text: str) -> str:
     """Return an error's text in a form that PostgreSQL can store, without secrets."""
     # `repr`s of events are also left out. NUL and lone surrogates are escaped.
-    shown = _EVENT.sub("the event", masked(text))
+    shown = _EVENT.sub("the event", mask_secrets(text))
     return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()

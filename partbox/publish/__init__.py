@@ -2,19 +2,19 @@
 
 from partbox.publish.adapter import Adapter, AsyncAdapter
 from partbox.publish.bell import Bell, EmbeddedWorkers
-from partbox.publish.hooks import Moment, PublishHooks
+from partbox.publish.hooks import HookMoment, PublishHooks
 from partbox.publish.integrations import register
 from partbox.publish.publisher import Publisher
-from partbox.publish.transaction_scope import Scope
+from partbox.publish.transaction_scope import TransactionScope
 
 __all__ = [
     "Adapter",
     "AsyncAdapter",
     "Bell",
     "EmbeddedWorkers",
-    "Moment",
+    "HookMoment",
     "PublishHooks",
     "Publisher",
-    "Scope",
+    "TransactionScope",
     "register",
 ]

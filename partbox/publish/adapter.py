@@ -25,11 +25,12 @@ NO_TRANSACTION = "there is no transaction, and the event would not share the fat
 Parameters = Mapping[str, Any]
 
 
-class Library:
+class BaseAdapter:
     """The base class of synchronous and asynchronous adapters.
 
-    `on_commit` and `on_rollback` are called only for the ends of a transaction that `tells` contains. `savepoint_mark`
-    and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks savepoints itself."""
+    `on_commit` and `on_rollback` are called only for the ends of a transaction that `tells` contains.
+    `draw_savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks
+    savepoints itself."""
 
     # True if `copy` is implemented.
     copies: bool = False
@@ -55,7 +56,7 @@ class Library:
         # database down.
         return None
 
-    def savepoint_mark(self) -> int | None:
+    def draw_savepoint_mark(self) -> int | None:
         return None
 
     def on_commit(self, call: EndCallback) -> None:
@@ -71,13 +72,13 @@ class Library:
             self.on_commit(call)
 
 
-class Unreported(Library):
+class NonReportingAdapter(BaseAdapter):
     """The base class of adapters whose library does not report the end of a transaction. `outbox.transaction(conn)`, if
     open, reports it instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
-        self._end = transaction_outcome.of(conn)
+        self._end = transaction_outcome.find_transaction_end(conn)
         self.tells = () if self._end is None else BOTH
 
     def end_reporter(self) -> EndReporter:
@@ -85,7 +86,7 @@ class Unreported(Library):
         return self._end
 
 
-class Adapter(Library):
+class Adapter(BaseAdapter):
     """The base class of adapters for a synchronous library. Subclasses override `in_transaction` and `execute`, and
     other methods if the library allows a better way."""
 
@@ -113,7 +114,7 @@ class Adapter(Library):
         return run_steps(steps, lambda step: step.run_through(self))
 
 
-class AsyncAdapter(Library):
+class AsyncAdapter(BaseAdapter):
     """The base class of adapters for an asynchronous library, with the methods of `Adapter`."""
 
     async def in_transaction(self) -> bool:

@@ -27,47 +27,47 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 class Bell:
     """The means by which the publishes of an outbox wake sleeping workers. It remembers for each database that the flag
-    of sleeping workers is down. With `rings` False, no publish reads the flag or notifies workers."""
+    of sleeping workers is down. With `is_enabled` False, no publish reads the flag or notifies workers."""
 
-    def __init__(self, rings: bool = True) -> None:
-        self._rings = rings
+    def __init__(self, is_enabled: bool = True) -> None:
+        self._is_enabled = is_enabled
         self._memory: dict[Hashable, FlagMemory] = {}
 
-    def start_query(self, database: Hashable | None) -> "Inquirer | None":
+    def start_query(self, database: Hashable | None) -> "FlagQuery | None":
         """Return a record for the publish's question whether a worker sleeps, or None if it need not ask."""
         # The record notes whether the publish statement found the bell's flag up. A `database` of None means that the
         # flag is always read.
-        if not self._rings:
+        if not self._is_enabled:
             return None
         if database is None:
-            return Inquirer(FlagMemory(), 0.0)
+            return FlagQuery(FlagMemory(), 0.0)
         known = self._memory.get(database)
         if known is None:
             if len(self._memory) >= MAX_DATABASES:
                 self._memory.clear()
             known = self._memory.setdefault(database, FlagMemory())
         now = time.monotonic()
-        return Inquirer(known, now) if known.should_ask(now) else None
+        return FlagQuery(known, now) if known.should_ask(now) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Bell, (self._rings,)
+        return Bell, (self._is_enabled,)
 
 
-class Inquirer:
+class FlagQuery:
     """A record of one publish statement that asks whether a worker sleeps, and of the time at which it was sent. The
     statement reads the bell's flag, and notifies the worker if it sleeps."""
 
-    __slots__ = ("_memory", "_sent")
+    __slots__ = ("_memory", "_sent_at")
 
-    def __init__(self, known: FlagMemory, sent: float) -> None:
-        self._memory = known
-        self._sent = sent
+    def __init__(self, memory: FlagMemory, sent_at: float) -> None:
+        self._memory = memory
+        self._sent_at = sent_at
 
     def note_answer(self, rows: Any) -> None:
         """Remember whether the publish statement notified a sleeping worker."""
         # The last column of the first row says so. `rows` is None if nobody waited for the answer.
         if rows:
-            self._memory.note_answer(self._sent, bool(rows[0][-1]))
+            self._memory.note_answer(self._sent_at, bool(rows[0][-1]))
 
 
 class Wakeable(Protocol):

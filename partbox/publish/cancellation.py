@@ -36,8 +36,12 @@ async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, k
 def _cancel_steps(schema: str, event: Cancellable | None, key: str | None) -> Steps[bool]:
     if (event is None) == (key is None):
         raise PublishError("an event is cancelled by its id or by its idempotency key: give one of them")
-    event_id = None if event is None else event.event_id if isinstance(event, Event) else checks.uuid(event)
-    named = {"event_id": event_id, "key": None if key is None else checks.text("key", key), "who": current_actor()}
+    event_id = None if event is None else event.event_id if isinstance(event, Event) else checks.check_uuid(event)
+    named = {
+        "event_id": event_id,
+        "key": None if key is None else checks.check_text("key", key),
+        "who": current_actor(),
+    }
     return _run_query(Query(statements.cancel(schema), named))
 
 
@@ -48,5 +52,5 @@ def _run_query(query: Query) -> Steps[bool]:
 
 class _CancelErrors(ErrorExplainer):
     __slots__ = ()
-    missing = ("3F000", "42883")  # schema, function
+    missing_sqlstates = ("3F000", "42883")  # schema, function
     remedy = "cannot cancel events in this database: run `partbox migrate`, or `partbox init`"

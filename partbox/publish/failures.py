@@ -7,7 +7,7 @@ _REFUSED_STATE, _UNWRITTEN_TEXT = "55000", "keeps out what is published"
 _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, unknown completion
 
 
-def sqlstate(error: BaseException) -> str | None:
+def sqlstate_of(error: BaseException) -> str | None:
     """Return the SQLSTATE code of a database error, or None if it has none."""
     # The error can be an exception of psycopg, psycopg2 or asyncpg, or of SQLAlchemy or Django with such an exception
     # inside.
@@ -21,7 +21,7 @@ def sqlstate(error: BaseException) -> str | None:
 def is_failed_transaction(error: BaseException) -> bool:
     """Return True if the error says that an earlier statement of the transaction had failed."""
     # PostgreSQL then refuses every statement.
-    return sqlstate(error) == "25P02"
+    return sqlstate_of(error) == "25P02"
 
 
 def is_refused_commit(error: BaseException) -> bool:
@@ -29,11 +29,11 @@ def is_refused_commit(error: BaseException) -> bool:
     # PostgreSQL answered a COMMIT with an error. An error of severity FATAL comes from a session that ends, perhaps
     # after its COMMIT. A pooler may report the codes of such errors as plain errors, so these codes do not count
     # either.
-    code = sqlstate(error)
-    return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity(error) == "ERROR"
+    code = sqlstate_of(error)
+    return code is not None and not code.startswith(_OF_LOST_SESSIONS) and _severity_of(error) == "ERROR"
 
 
-def _severity(error: BaseException) -> str | None:
+def _severity_of(error: BaseException) -> str | None:
     # PostgreSQL's severity is in English. It is None for an exception that is not from psycopg, psycopg2, asyncpg or
     # SQLAlchemy.
     for each in (error, getattr(error, "orig", None), error.__cause__):
@@ -49,7 +49,7 @@ class ErrorExplainer:
     because every publish enters it, and a generator takes three times as long."""
 
     __slots__ = ("_schema",)
-    missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column
+    missing_sqlstates: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column
     remedy = "is missing or not complete in this database: run `partbox init`"
 
     def __init__(self, schema: str) -> None:
@@ -61,11 +61,11 @@ class ErrorExplainer:
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception):
             return
-        if sqlstate(error) in self.missing:
+        if sqlstate_of(error) in self.missing_sqlstates:
             raise SchemaError(f"schema {self._schema!r} {self.remedy}") from error
         if is_failed_transaction(error):
             raise PublishError(TRANSACTION_FAILED) from error
-        if sqlstate(error) == _REFUSED_STATE and _UNWRITTEN_TEXT in str(error):
+        if sqlstate_of(error) == _REFUSED_STATE and _UNWRITTEN_TEXT in str(error):
             raise PublishError(
                 f"a trigger or rule on a table of partbox {_UNWRITTEN_TEXT}: nothing was, and the "
                 f"transaction has failed; "

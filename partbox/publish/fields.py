@@ -11,7 +11,7 @@ import orjson
 from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import IDEMPOTENCY_HEADER, RAW_HEADER, VERSION_HEADER, quoted
+from partbox.events.checks import IDEMPOTENCY_HEADER, RAW_HEADER, VERSION_HEADER, quote_value
 from partbox.events.copying import PAYLOAD_ROOT, find_failing_part
 from partbox.protocol.hashing import partition_of
 
@@ -40,7 +40,7 @@ def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns
     size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise PublishError(
-            f"the payload of {quoted(event.event_type)} has {size} bytes, above max_payload = {max_payload}: "
+            f"the payload of {quote_value(event.event_type)} has {size} bytes, above max_payload = {max_payload}: "
             "store it elsewhere and publish a reference, or raise max_payload"
         )
     event_id, aggregate_id = event.event_id, event.aggregate_id
@@ -54,7 +54,7 @@ def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns
         text,
         data,
         content_type,
-        _headers(event, content_type if raw else None)
+        _render_headers(event, content_type if raw else None)
         if event.version or event.headers or raw or event.idempotency_key
         else None,
     )
@@ -66,7 +66,7 @@ def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishE
         # Encode each part inside a list, because bytes alone would not be encoded as JSON.
         where = find_failing_part(event.payload, lambda part: codecs.encode([part]))
     named = f"the {PAYLOAD_ROOT}" if where == PAYLOAD_ROOT else where
-    return PublishError(str(error).replace(f"the {PAYLOAD_ROOT}", f"{named} of {quoted(event.event_type)}", 1))
+    return PublishError(str(error).replace(f"the {PAYLOAD_ROOT}", f"{named} of {quote_value(event.event_type)}", 1))
 
 
 def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
@@ -82,7 +82,7 @@ def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list
     return done
 
 
-def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
+def build_publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
     """Return the SQL parameters of an encoded event for the INSERT of a single event."""
     # The statements are `publish` and `publish_once`.
     values: dict[str, Any] = dict(zip(UNTIMED_COLUMNS, fields, strict=True))
@@ -94,13 +94,13 @@ def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
     return values
 
 
-def events_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
+def events_to_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
     """Return several events as the JSON parameter of the INSERT statement for several events."""
     # The statement is `publish_several`. Columns that are null are left out.
-    return orjson.dumps([*map(_json_columns, events, batch)]).decode()
+    return orjson.dumps([*map(_build_json_columns, events, batch)]).decode()
 
 
-def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
+def _build_json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
     columns = {name: value for name, value in zip(UNTIMED_COLUMNS, fields, strict=True) if value is not None}
     if "payload_bytes" in columns:
         columns["payload_bytes"] = b64encode(columns["payload_bytes"]).decode()
@@ -112,7 +112,7 @@ def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
     return columns
 
 
-def column_bytes(fields: EventColumns) -> int:
+def count_column_bytes(fields: EventColumns) -> int:
     """Return the approximate size in bytes of an encoded event's payload and headers."""
     # Only these columns may be large.
     return sum(len(fields[place] or "") for place in _LARGE_INDEXES)
@@ -135,7 +135,7 @@ def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Ite
         yield (*fields, event.available_at if after is None else now + after, event.occurred_at or now)
 
 
-def _headers(event: Event, raw: str | None) -> str:
+def _render_headers(event: Event, raw: str | None) -> str:
     if not (event.headers or raw or event.idempotency_key):
         return _version_header(event.version)
     own = {

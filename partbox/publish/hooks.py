@@ -19,7 +19,7 @@ from partbox.publish.arguments import build_events
 log = logging.getLogger("partbox.publish")
 
 
-class Moment(Enum):
+class HookMoment(Enum):
     """The moment at which an application's publish hook is called, such as before the publish or after the commit."""
 
     BEFORE_PUBLISH = "before_publish"
@@ -32,7 +32,7 @@ class Moment(Enum):
 class Hook:
     """A function of the application that is called when events are published, and the moment of the call."""
 
-    moment: Moment
+    moment: HookMoment
     call: Callable[[list[Event]], Any]
 
     def __str__(self) -> str:
@@ -43,18 +43,18 @@ class PublishHooks:
     """The publish hooks of one outbox, as plain data that can be sent to other processes."""
 
     def __init__(self) -> None:
-        self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
+        self.by_moment: dict[HookMoment, tuple[Hook, ...]] = dict.fromkeys(HookMoment, ())
         self._async_hook: Hook | None = None
         self.has_any = False
 
-    def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
+    def register(self, moment: HookMoment, call: Callable[[list[Event]], Any]) -> None:
         """Add a hook after the others of its moment. Raise RegistrationError if it cannot take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
         if not takes(call, 1):
             raise RegistrationError(f"{hook} must take exactly one positional argument, the list of events")
-        self.of[moment] += (hook,)
+        self.by_moment[moment] += (hook,)
         self.has_any = True
         if is_async(call):
             self._async_hook = self._async_hook or hook
@@ -63,7 +63,7 @@ class PublishHooks:
     def needs_end(self) -> bool:
         """True if some hook is called after the commit or rollback."""
         # The end of the transaction must then be reported.
-        return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
+        return bool(self.by_moment[HookMoment.AFTER_COMMIT] or self.by_moment[HookMoment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
         """Raise PublishError if some hook is asynchronous, which a synchronous publish cannot await."""
@@ -78,30 +78,30 @@ class PublishHooks:
         # A hook returns the list to publish, which may contain instances of event classes, or it changes the list in
         # place and returns None. An empty list publishes nothing.
         # Errors of hooks propagate.
-        for hook in self.of[Moment.BEFORE_PUBLISH]:
+        for hook in self.by_moment[HookMoment.BEFORE_PUBLISH]:
             events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
     async def run_before_async(self, events: list[Event]) -> list[Event]:
         # Synchronous hooks are called, and asynchronous hooks are awaited.
-        for hook in self.of[Moment.BEFORE_PUBLISH]:
+        for hook in self.by_moment[HookMoment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
                 events = _replace_events(hook, events, await result if inspect.isawaitable(result) else result)
         return events
 
-    def notify(self, moment: Moment, events: list[Event]) -> None:
+    def notify(self, moment: HookMoment, events: list[Event]) -> None:
         """Call the hooks of a moment, such as `after_commit`, with the published events, and log the hooks' errors."""
         # The events do not include events whose idempotency key was used before.
-        for hook in self.of[moment]:
+        for hook in self.by_moment[moment]:
             try:
                 hook.call([*events])
             except Exception as error:
                 _log_hook_error(hook, error)
 
-    async def notify_async(self, moment: Moment, events: list[Event]) -> None:
+    async def notify_async(self, moment: HookMoment, events: list[Event]) -> None:
         """Call and await the hooks of a moment after the publish, and log the hooks' errors."""
-        for hook in self.of[moment]:
+        for hook in self.by_moment[moment]:
             try:
                 result = hook.call([*events])
                 if inspect.isawaitable(result):

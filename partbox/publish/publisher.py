@@ -19,12 +19,12 @@ from partbox.events import Event
 from partbox.events.event import EventFields
 from partbox.observe import Observers
 from partbox.publish import integrations, steps, transaction, transaction_outcome
-from partbox.publish.adapter import COMMIT, ROLLBACK, Library
+from partbox.publish.adapter import COMMIT, ROLLBACK, BaseAdapter
 from partbox.publish.arguments import build_event, build_events
 from partbox.publish.bell import Bell, EmbeddedWorkers, database_key_of
 from partbox.publish.failures import ErrorExplainer
-from partbox.publish.fields import encode_event, encode_events, publish_parameters
-from partbox.publish.hooks import Moment, PublishHooks
+from partbox.publish.fields import build_publish_parameters, encode_event, encode_events
+from partbox.publish.hooks import HookMoment, PublishHooks
 from partbox.publish.integrations.psycopg import is_async_psycopg, is_psycopg
 from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.writing import write_events
@@ -57,7 +57,7 @@ class Publisher:
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, self._publish(conn, [event]))
-        values = publish_parameters(event, encode_event(event, self.codecs, self.max_payload))
+        values = build_publish_parameters(event, encode_event(event, self.codecs, self.max_payload))
         transaction.refresh_status(conn)
         transaction.check_open(conn)
         flag_query = self.bell.start_query(database_key_of(conn))
@@ -77,7 +77,7 @@ class Publisher:
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
             return _published_id(event, await self._publish_async(conn, [event]))
-        values = publish_parameters(event, encode_event(event, self.codecs, self.max_payload))
+        values = build_publish_parameters(event, encode_event(event, self.codecs, self.max_payload))
         await transaction.refresh_status_async(conn)
         transaction.check_open(conn)
         flag_query = self.bell.start_query(database_key_of(conn))
@@ -111,7 +111,7 @@ class Publisher:
             ids, published = adapter.run(self._write_steps(events, adapter, reporter, self.hooks.notify))
         if published:
             self.observers.published(published)
-            self.hooks.notify(Moment.AFTER_PUBLISH, published)
+            self.hooks.notify(HookMoment.AFTER_PUBLISH, published)
         return events, ids
 
     async def _publish_async(self, conn: AnyAsync, events: list[Event]) -> PublishedBatch:
@@ -124,7 +124,7 @@ class Publisher:
             ids, published = await adapter.run(writing)
         if published:
             self.observers.published(published)
-            await self.hooks.notify_async(Moment.AFTER_PUBLISH, published)
+            await self.hooks.notify_async(HookMoment.AFTER_PUBLISH, published)
         return events, ids
 
     def _needs_general_path(self, event: Event) -> bool:
@@ -139,12 +139,15 @@ class Publisher:
         with self.observers.publishing(events) as headers:
             yield [event.with_headers(headers) for event in events] if headers else events
 
-    def _find_reporter(self, adapter: Library) -> EndReporter | None:
+    def _find_reporter(self, adapter: BaseAdapter) -> EndReporter | None:
         """Return the object that reports the end of the transaction, or None if nothing needs it."""
         # Hooks and embedded workers may need it. PublishError is raised if a hook needs an end that cannot be reported.
         if not self.hooks.needs_end:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
-        wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}
+        wanted = {
+            COMMIT: self.hooks.by_moment[HookMoment.AFTER_COMMIT],
+            ROLLBACK: self.hooks.by_moment[HookMoment.AFTER_ROLLBACK],
+        }
         if any(hooks and end not in adapter.tells for end, hooks in wanted.items()):
             raise PublishError(
                 "there are after_commit or after_rollback hooks, and this connection cannot report how its "
@@ -153,7 +156,7 @@ class Publisher:
         return adapter.end_reporter()
 
     def _write_steps(
-        self, events: list[Event], adapter: Library, reporter: EndReporter | None, notify: Callable[..., Any]
+        self, events: list[Event], adapter: BaseAdapter, reporter: EndReporter | None, notify: Callable[..., Any]
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         batch = encode_events(events, self.codecs, self.max_payload)
         flag_query = self.bell.start_query(adapter.database()) if events else None
@@ -167,22 +170,22 @@ class Publisher:
         return ids, published
 
     def _wake_after_commit(self, conn: transaction.AnyConnection) -> None:
-        reporter = transaction_outcome.of(conn)
+        reporter = transaction_outcome.find_transaction_end(conn)
         if reporter is not None:
             reporter.wake_after_commit(self.workers.wake)
 
-    def _register_hooks(self, reporter: EndReporter, notify: Callable[[Moment], Any]) -> steps.Steps[None]:
+    def _register_hooks(self, reporter: EndReporter, notify: Callable[[HookMoment], Any]) -> steps.Steps[None]:
         # The `after_commit` and `after_rollback` hooks are called for the events just published when the transaction
         # ends.
         # The mark goes into the transaction before the calls are registered, so that a rollback to a savepoint removes
         # the mark together with the events.
-        mark = reporter.savepoint_mark()
+        mark = reporter.draw_savepoint_mark()
         if mark is not None:
             yield steps.Query(statements.publish_mark(self.schema), {"mark": str(mark)}, wants_rows=False)
-        if self.hooks.of[Moment.AFTER_COMMIT]:
-            reporter.on_commit(partial(notify, Moment.AFTER_COMMIT))
-        if self.hooks.of[Moment.AFTER_ROLLBACK]:
-            reporter.on_rollback(partial(notify, Moment.AFTER_ROLLBACK))
+        if self.hooks.by_moment[HookMoment.AFTER_COMMIT]:
+            reporter.on_commit(partial(notify, HookMoment.AFTER_COMMIT))
+        if self.hooks.by_moment[HookMoment.AFTER_ROLLBACK]:
+            reporter.on_rollback(partial(notify, HookMoment.AFTER_ROLLBACK))
 
 
 def _published_id(event: Event, batch: PublishedBatch) -> UUID | None:

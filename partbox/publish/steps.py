@@ -47,19 +47,19 @@ class Query:
         return await cursor.fetchall() if self.wants_rows or not is_pipelined(cursor.connection) else None
 
     def run_through(self, adapter: Any) -> Any:
-        return adapter.execute(self.statement.decode(), values.plain_parameters(self.parameters))
+        return adapter.execute(self.statement.decode(), values.to_plain_parameters(self.parameters))
 
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, which also notifies sleeping workers if `rings` is set.
+    """An INSERT of one event into the log of `schema`, which also notifies sleeping workers if `may_ring` is set.
 
     The answer is its rows, or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a
     trigger has kept the event out, the server raises an error on a cursor, and an adapter gets no row."""
 
     schema: str
     parameters: Mapping[str, Any]
-    rings: bool
+    may_ring: bool
 
     def run(self, cursor: Cursor[Row]) -> list[Row] | None:
         if is_pipelined(cursor.connection):
@@ -68,7 +68,7 @@ class Insert:
         cursor.execute(self._answered_statement(), self.parameters)
         if cursor.rowcount < 1:
             cursor.execute(statements.refuse_unwritten(self.schema))
-        return cursor.fetchall() if self.rings else None
+        return cursor.fetchall() if self.may_ring else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:
         if is_pipelined(cursor.connection):
@@ -77,17 +77,17 @@ class Insert:
         await cursor.execute(self._answered_statement(), self.parameters)
         if cursor.rowcount < 1:
             await cursor.execute(statements.refuse_unwritten(self.schema))
-        return await cursor.fetchall() if self.rings else None
+        return await cursor.fetchall() if self.may_ring else None
 
     def run_through(self, adapter: Any) -> Any:
-        statement = statements.publish_ringing if self.rings else statements.publish_told
-        return adapter.execute(statement(self.schema).decode(), values.plain_parameters(self.parameters))
+        statement = statements.publish_ringing if self.may_ring else statements.publish_told
+        return adapter.execute(statement(self.schema).decode(), values.to_plain_parameters(self.parameters))
 
     def _answered_statement(self) -> bytes:
-        return statements.publish_ringing(self.schema) if self.rings else statements.publish(self.schema)
+        return statements.publish_ringing(self.schema) if self.may_ring else statements.publish(self.schema)
 
     def _pipelined_statement(self) -> tuple[bytes, Mapping[str, Any]]:
-        return statements.publish_unheard(self.schema), {**self.parameters, "rings": self.rings}
+        return statements.publish_unheard(self.schema), {**self.parameters, "rings": self.may_ring}
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Copy:
 
     def lines(self) -> Iterator[str]:
         """Yield the rows to copy in the text format of PostgreSQL's COPY, in large pieces."""
-        return values.lines(self.rows)
+        return values.render_copy_lines(self.rows)
 
 
 def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:

@@ -27,7 +27,7 @@ class EndReporter(Protocol):
     `on_commit` calls if the writes before the registration are committed, and `on_rollback` if they are rolled back, to
     a savepoint or entirely. Neither calls if the outcome is unknown."""
 
-    def savepoint_mark(self) -> int | None:
+    def draw_savepoint_mark(self) -> int | None:
         """Return a number to store in the transaction, so that its rollback to a savepoint is noticed, or None if no
         number is needed. It is appended to the transaction's setting before the batch's calls are registered."""
 
@@ -52,10 +52,10 @@ class TransactionEnd:
     counts as rolled back unless `note_commit` says that COMMIT is the next statement."""
 
     def __init__(self) -> None:
-        self._marks = 0
+        self._mark_count = 0
         self._kept_marks: set[int] | None = None
         self._pending_calls: list[tuple[int, bool, EndCallback]] = []
-        self._wakes: dict[EndCallback, None] = {}
+        self._wake_calls: dict[EndCallback, None] = {}
 
     @property
     def has_marks(self) -> bool:
@@ -66,31 +66,31 @@ class TransactionEnd:
         # index on their ids and a privilege that publishers do not have. psycopg's own savepoint counter is private,
         # and does not count savepoints made in SQL.
         # These numbers are the marks.
-        return self._marks > 0
+        return self._mark_count > 0
 
     @property
-    def batches(self) -> int:
+    def batch_count(self) -> int:
         """The number of published batches in the transaction, including batches undone by savepoints."""
         # Only batches that have a mark count.
-        return self._marks
+        return self._mark_count
 
     @property
     def has_read_marks(self) -> bool:
         """True if the numbers of the batches that savepoints have not undone were read for the commit."""
         return self._kept_marks is not None
 
-    def savepoint_mark(self) -> int:
-        self._marks += 1
-        return self._marks
+    def draw_savepoint_mark(self) -> int:
+        self._mark_count += 1
+        return self._mark_count
 
     def on_commit(self, call: EndCallback) -> None:
-        self._pending_calls.append((self._marks, True, call))
+        self._pending_calls.append((self._mark_count, True, call))
 
     def on_rollback(self, call: EndCallback) -> None:
-        self._pending_calls.append((self._marks, False, call))
+        self._pending_calls.append((self._mark_count, False, call))
 
     def wake_after_commit(self, call: EndCallback) -> None:
-        self._wakes[call] = None
+        self._wake_calls[call] = None
 
     def note_commit(self, marks: list[tuple[str | None]]) -> None:
         """Record that COMMIT is sent next."""
@@ -104,9 +104,9 @@ class TransactionEnd:
     def list_calls(self, error: BaseException | None) -> Iterator[EndCallback]:
         """Yield the registered calls to make after the transaction, depending on its outcome."""
         # `error` is the exception that the transaction's end raised.
-        outcome, kept = self._outcome(error), self._kept_marks or set()
+        outcome, kept = self._find_outcome(error), self._kept_marks or set()
         if outcome is not Outcome.ROLLED_BACK:
-            yield from self._wakes
+            yield from self._wake_calls
         for mark, if_committed, call in self._pending_calls:
             if mark not in kept:
                 if not if_committed:
@@ -116,7 +116,7 @@ class TransactionEnd:
         if outcome is Outcome.UNKNOWN and (lost := {mark for mark, *_ in self._pending_calls} & kept):
             warn_unknown_outcome(len(lost), error)
 
-    def _outcome(self, error: BaseException | None) -> Outcome:
+    def _find_outcome(self, error: BaseException | None) -> Outcome:
         if self._kept_marks is None or (error is not None and is_refused_commit(error)):
             return Outcome.ROLLED_BACK
         return Outcome.COMMITTED if error is None else Outcome.UNKNOWN
@@ -182,7 +182,7 @@ async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
                 await result
 
 
-def of(conn: Any) -> TransactionEnd | None:
+def find_transaction_end(conn: Any) -> TransactionEnd | None:
     """Return the object that will report the end of the connection's transaction, or None if nothing does."""
     # The transaction is open on `conn`.
     found = _open_ends.get(id(_unwrap(conn))) if _open_ends else None

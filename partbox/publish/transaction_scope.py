@@ -13,7 +13,7 @@ from partbox.db import statements
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.publish import integrations, transaction, transaction_outcome
-from partbox.publish.adapter import Library
+from partbox.publish.adapter import BaseAdapter
 from partbox.publish.failures import is_failed_transaction
 from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
@@ -28,7 +28,7 @@ ROLLED_BACK_INSIDE = (
 _READ_MARKS = Query(statements.published_marks(), {})
 
 
-class Scope:
+class TransactionScope:
     """A context manager, sync and async, that opens a transaction for publishing events and returns its connection.
 
     The transaction is opened on `conn`, a connection of psycopg or asyncpg without an open transaction, or on a new
@@ -80,7 +80,7 @@ async def _open_own_async(dsn: Callable[[], str], threshold: int | None) -> Asyn
 @contextmanager
 def _open_on(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     if not isinstance(conn, Connection):
-        raise _wrong_library(integrations.sync_adapter_of(conn, transaction.SCOPE_REMEDIES))
+        raise _build_library_error(integrations.sync_adapter_of(conn, transaction.SCOPE_REMEDIES))
     transaction.sync_pipeline(conn)
     transaction.check_not_open(conn)
     failed, marks = False, []
@@ -127,7 +127,7 @@ async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
     adapter = integrations.async_adapter_of(conn, transaction.SCOPE_REMEDIES)
     block = adapter.transaction()
     if block is None:
-        raise _wrong_library(adapter)
+        raise _build_library_error(adapter)
     if await adapter.in_transaction():
         raise PublishError(transaction.ALREADY_OPEN)
     async with transaction_outcome.report_end_async(conn) as end, block:
@@ -141,7 +141,7 @@ async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
             raise
 
 
-def _wrong_library(adapter: Library) -> PublishError:
+def _build_library_error(adapter: BaseAdapter) -> PublishError:
     return PublishError(
         f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, whose library reports itself how a "
         "transaction ends: publish inside a transaction of its own"

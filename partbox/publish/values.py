@@ -17,22 +17,22 @@ _SPECIAL = re.compile(r"[\\\t\n\r]")
 _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
-def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def to_plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Convert ids, times and arrays of SQL parameters to text, for drivers other than psycopg."""
     # An application can change how its driver sends them (`set_type_codec` of asyncpg, `register_adapter` of psycopg2).
     # A payload would then be encoded twice, or a list would become jsonb.
     return {
-        name: _array_literal(value) if isinstance(value, list) else _plain_value(value)
+        name: _array_literal(value) if isinstance(value, list) else _to_plain_value(value)
         for name, value in parameters.items()
     }
 
 
 def _array_literal(values: list[Any]) -> str:
-    quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain_value(value))) for value in values)
+    quoted = (_QUOTED.sub(r"\\\g<0>", str(_to_plain_value(value))) for value in values)
     return "{" + ",".join(f'"{each}"' for each in quoted) + "}"
 
 
-def _plain_value(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     return value.isoformat() if isinstance(value, datetime) else value
@@ -56,13 +56,13 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
     return _PARAMETER.sub(number, statement), tuple(names)
 
 
-def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
+def render_copy_lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
     """Yield rows in the text format of PostgreSQL's COPY, in pieces of at least `CHUNK_CHARS` characters."""
     # Only the last piece may be shorter.
     piece: list[str] = []
     size = 0
     for row in rows:
-        line = "\t".join(map(_copy_field, row)) + "\n"
+        line = "\t".join(map(_escape_copy_field, row)) + "\n"
         piece.append(line)
         size += len(line)
         if size >= CHUNK_CHARS:
@@ -72,10 +72,10 @@ def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
         yield "".join(piece)
 
 
-def _copy_field(value: Any) -> str:
+def _escape_copy_field(value: Any) -> str:
     if value is None:
         return r"\N"
     if isinstance(value, bytes):
         return rf"\\x{value.hex()}"
-    text = value if isinstance(value, str) else str(_plain_value(value))
+    text = value if isinstance(value, str) else str(_to_plain_value(value))
     return _SPECIAL.sub(lambda match: _ESCAPED[match[0]], text)

@@ -16,16 +16,16 @@ from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.bell import RING_ALL
-from partbox.publish.bell import Inquirer
+from partbox.publish.bell import FlagQuery
 from partbox.publish.fields import (
     COLUMNS,
     UNTIMED_COLUMNS,
     EventColumns,
     add_times,
-    column_bytes,
-    events_json,
+    build_publish_parameters,
+    count_column_bytes,
+    events_to_json,
     has_own_times,
-    publish_parameters,
 )
 from partbox.publish.steps import Copy, Insert, Query, Row, Steps
 
@@ -37,7 +37,7 @@ log = logging.getLogger("partbox.publish")
 
 
 def write_events(
-    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: FlagQuery | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
     """Write encoded events into the log. Return their ids, or None for a used idempotency key."""
     # The INSERT of several events takes one round trip. Below two hundred events of 200 bytes, its CPU cost is no
@@ -59,8 +59,8 @@ def write_events(
     return [event.event_id if is_fresh else None for event, is_fresh in zip(events, fresh, strict=True)]
 
 
-def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inquirer | None) -> Steps[bool]:
-    values = publish_parameters(event, fields)
+def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: FlagQuery | None) -> Steps[bool]:
+    values = build_publish_parameters(event, fields)
     if event.idempotency_key is not None:
         statement = statements.publish_once if flag_query is None else statements.publish_once_ringing
         ((is_fresh, _),) = yield Query(statement(schema), values)
@@ -109,9 +109,9 @@ def _fail_unwritten(schema: str) -> Steps[None]:
 
 
 def _write_many(
-    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, copies: bool
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: FlagQuery | None, copies: bool
 ) -> Steps[None]:
-    if not copies or (len(batch) < COPY_FROM_EVENTS and sum(map(column_bytes, batch)) < COPY_FROM_BYTES):
+    if not copies or (len(batch) < COPY_FROM_EVENTS and sum(map(count_column_bytes, batch)) < COPY_FROM_BYTES):
         for piece in _split_batch(batch):
             yield from _insert_several(schema, events[piece], batch[piece], flag_query)
         return
@@ -131,18 +131,18 @@ def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
     # event.
     begin = size = 0
     for end, fields in enumerate(batch):
-        size += column_bytes(fields)
+        size += count_column_bytes(fields)
         if end > begin and (size >= COPY_FROM_BYTES or end - begin == COPY_FROM_EVENTS):
             yield slice(begin, end)
-            begin, size = end, column_bytes(fields)
+            begin, size = end, count_column_bytes(fields)
     if batch:
         yield slice(begin, len(batch))
 
 
 def _insert_several(
-    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: FlagQuery | None
 ) -> Steps[None]:
-    given = {"events": events_json(events, batch), "number": len(batch)}
+    given = {"events": events_to_json(events, batch), "number": len(batch)}
     if flag_query is None:
         yield Query(statements.publish_several(schema), given, wants_rows=False)
     else:

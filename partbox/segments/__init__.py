@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from partbox.archive.archiver import ArchiveResult, archive, is_kept
+from partbox.archive.archiver import ArchiveResult, archive_records, is_kept
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
 from partbox.segments.attempts import Attempts
-from partbox.segments.provisioning import make_segments, refusal_text
-from partbox.segments.retention import drop, empty, needed
+from partbox.segments.provisioning import describe_refusal, make_segments
+from partbox.segments.retention import drop_empty_segment, empty_expired_segments, find_archive_limit
 from partbox.settings import Settings
-from partbox.text.wording import size
+from partbox.text.wording import format_size
 
 STATEMENT_TIMEOUT = 30.0  # seconds a statement may take, independent of a worker's lease
 
@@ -42,7 +42,7 @@ class SegmentReport:
     def __str__(self) -> str:
         lists = {
             "made": self.made,
-            f"emptied, which freed {size(self.freed)}": self.emptied,
+            f"emptied, which freed {format_size(self.freed)}": self.emptied,
             "dropped": self.dropped,
         }
         return ", ".join(f"{' '.join(names)} {what}" for what, names in lists.items() if names) or "nothing to do"
@@ -57,11 +57,11 @@ def maintain_segments(
     with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
             return SegmentReport()
-        migrate.check(conn, settings.schema_name)
-        return maintain_over(conn, dsn, settings, stopped, patient=True)
+        migrate.check_schema_version(conn, settings.schema_name)
+        return maintain_on_connection(conn, dsn, settings, stopped, patient=True)
 
 
-def maintain_over(
+def maintain_on_connection(
     conn: Conn,
     dsn: Callable[[], str],
     settings: Settings,
@@ -75,20 +75,20 @@ def maintain_over(
     # archive. Only archived records may be removed. Everything that has expired is archived, or, if `patient`, only a
     # larger amount.
     attempts, nothing = Attempts(), tuple[str, ...]()
-    made = attempts.take(partial(make_segments, conn, dsn, settings), nothing)
-    due = needed(conn, settings)
-    archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
+    made = attempts.run_step(partial(make_segments, conn, dsn, settings), nothing)
+    due = find_archive_limit(conn, settings)
+    archived = archive_records(conn, dsn, settings, due, patient=patient, is_stopped=stopped, progress=progress)
     emptied, freed = nothing, 0
     # Without the archive that the settings want, records would be lost.
     if is_kept(conn, settings):
-        emptied, freed = attempts.take(partial(empty, conn, settings, stopped), (nothing, 0))
-    dropped = nothing if stopped() else attempts.take(partial(drop, conn, settings), nothing)
+        emptied, freed = attempts.run_step(partial(empty_expired_segments, conn, settings, stopped), (nothing, 0))
+    dropped = nothing if stopped() else attempts.run_step(partial(drop_empty_segment, conn, settings), nothing)
     problem = attempts.problem
-    attempts.take(
+    attempts.run_step(
         # For `doctor`. None means that the server refused nothing.
         partial(steps.note_problem, conn, settings.schema_name, problem),
         None,
     )
     if problem is not None:
-        problem = refusal_text(problem, steps.event_triggers(conn, settings.schema_name))
+        problem = describe_refusal(problem, steps.list_event_triggers(conn, settings.schema_name))
     return SegmentReport(made, emptied, dropped, freed, archived, problem)

@@ -32,7 +32,7 @@ class Attempts:
     def __init__(self) -> None:
         self.problem: str | None = None
 
-    def take(self, step: Callable[[], T], otherwise: T) -> T:
+    def run_step(self, step: Callable[[], T], otherwise: T) -> T:
         """Run a step and return its result. If the server refuses it, return `otherwise`."""
         # The reason of a refusal is noted. A lost connection raises `psycopg.Error`.
         try:

@@ -22,10 +22,12 @@ def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tup
     # large one would lock publishers out for minutes, so a constraint proves first that it holds none of the ids.
     # A segment is a partition of the log by ids.
     schema = settings.schema_name
-    found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
-    pace = rules.id_rate(steps.list_stretches(conn, schema))
-    ids = rules.segment_length(pace, settings.retain_done, rules.length_for_size(found, settings.retain_size))
-    segments_to_add = rules.segments_to_add(found, drawn, pace, ids)
+    found, drawn = steps.list_segments(conn, schema), steps.find_newest_id(conn, schema)
+    pace = rules.compute_id_rate(steps.list_stretches(conn, schema))
+    ids = rules.compute_segment_length(
+        pace, settings.retain_done, rules.compute_length_for_size(found, settings.retain_size)
+    )
+    segments_to_add = rules.plan_segments(found, drawn, pace, ids)
     large = rules.has_large_default(found)
     _end_exclusion(conn, schema, needed=bool(segments_to_add) and large)
     if not segments_to_add or (
@@ -40,7 +42,7 @@ def make_segments(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tup
 def _add_segments(conn: Conn, schema: str, segments_to_add: list[IdRange]) -> tuple[str, ...]:
     made: list[str] = []
     for each in segments_to_add:
-        if try_step(partial(steps.add, conn, schema, each)) is not None:
+        if try_step(partial(steps.add_segment, conn, schema, each)) is not None:
             break
         made.append(f"record_{each.lower}")
     return tuple(made)
@@ -54,30 +56,32 @@ def _prove_absence(dsn: Callable[[], str], settings: Settings, ids: IdRange) -> 
     # constraint behind, the next maintenance removes the constraint, unless it needs it itself.
     schema = settings.schema_name
     with connect.connect(dsn(), lease=PROOF_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
-        excluded = try_step(partial(steps.exclude, conn, schema, ids)) is None
-        return excluded and try_step(partial(steps.prove, conn, schema)) is None
+        excluded = try_step(partial(steps.exclude_ids, conn, schema, ids)) is None
+        return excluded and try_step(partial(steps.prove_exclusion, conn, schema)) is None
 
 
 def _end_exclusion(conn: Conn, schema: str, *, needed: bool) -> None:
     """Remove the constraint that keeps ids out of the default segment, unless it is still `needed`."""
     # There may be no constraint. It is needed for the next segments. A needed constraint is removed too before ids in
     # its range are drawn.
-    exclusion = steps.exclusion(conn, schema)
-    if exclusion is not None and not (needed and not rules.must_end_proof(exclusion[0], steps.drawn(conn, schema))):
-        try_step(partial(steps.exclude, conn, schema, None))
+    exclusion = steps.find_exclusion(conn, schema)
+    if exclusion is not None and not (
+        needed and not rules.must_end_proof(exclusion[0], steps.find_newest_id(conn, schema))
+    ):
+        try_step(partial(steps.exclude_ids, conn, schema, None))
 
 
-def refusal_text(problem: str, triggers: Sequence[EventTrigger]) -> str:
+def describe_refusal(problem: str, triggers: Sequence[EventTrigger]) -> str:
     """Describe why the server refused to create or change a segment of the log."""
     # The text has the remedy if event triggers of the database may be the cause.
     if problem.startswith(FULL_DISK):
         return problem
     if not triggers:
         return f"{problem}: remove the cause, all goes on by itself"
-    return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {trigger_remedy(triggers)}"
+    return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {describe_trigger_remedy(triggers)}"
 
 
-def trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
+def describe_trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
     """Return the remedy for event triggers that do not find their tables while a segment is created."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (

@@ -14,7 +14,7 @@ from partbox.protocol import segments as rules
 from partbox.protocol.segments import IdRange, Segment
 from partbox.segments.attempts import try_step
 from partbox.settings import Settings
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 
 class SegmentRetention(NamedTuple):
@@ -26,18 +26,18 @@ class SegmentRetention(NamedTuple):
     record: int | None = None
 
     @property
-    def goes(self) -> bool:
+    def is_emptied_next(self) -> bool:
         """True if the next maintenance run will empty the segment as a whole, because nothing keeps it."""
         return self.record is None and self.segment.oldest is not None and not self.holds
 
     @property
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """True if a subscription needs the segment's records or they are not archived yet."""
         # Age is then not the only obstacle to emptying it.
         return any(each.reason in ("cursor", "parked", "archive") for each in self.holds)
 
 
-def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
+def empty_expired_segments(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every expired segment of the log that no subscription needs. Return their names and the bytes freed."""
     # TRUNCATE locks one segment, but polls lock all of them. So it is requested only when nobody needs the segment any
     # more, after everything that can be done before.
@@ -47,42 +47,45 @@ def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[
             break
         assert segment.lower is not None
         with suppress(LockNotAvailable, DeadlockDetected):
-            done = steps.empty(conn, schema, segment.lower, None if by_size else settings.retain_done)
+            done = steps.empty_segment(conn, schema, segment.lower, None if by_size else settings.retain_done)
             if done.problem is None:
                 names.append(segment.name)
                 freed += done.freed
     return tuple(names), freed
 
 
-def needed(conn: Conn, settings: Settings) -> int:
+def find_archive_limit(conn: Conn, settings: Settings) -> int:
     """Return the newest record id in the expired segments, up to which records must be archived, or 0."""
     # Segments expire by age or size.
     return max((each.newest or 0 for each, _ in _list_expired(conn, settings)), default=0)
 
 
-def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
+def drop_empty_segment(conn: Conn, settings: Settings) -> tuple[str, ...]:
     """Detach the oldest empty segment (table partition) from the log, drop it and return its name."""
     # DETACH locks the whole log for an instant, so it is the last step of a maintenance. Dropping the detached segment
     # waits for the disk and blocks nobody.
     # Only one is detached each time, because that locks the whole log. A detached segment is dropped now, or by a later
     # call, for instance after a kill. If a lock is taken nothing happens.
     schema = settings.schema_name
-    empty_segments = rules.empty_segments(steps.segments(conn, schema), steps.drawn(conn, schema))
+    empty_segments = rules.list_empty_segments(steps.list_segments(conn, schema), steps.find_newest_id(conn, schema))
     first = next(((each.name, each.lower) for each in empty_segments if each.lower is not None), None)
-    detached = first is not None and try_step(partial(steps.detach, conn, schema, first[1])) is None
-    try_step(partial(steps.drop, conn, schema))
+    detached = first is not None and try_step(partial(steps.detach_segment, conn, schema, first[1])) is None
+    try_step(partial(steps.drop_detached, conn, schema))
     return (first[0],) if first is not None and detached else ()
 
 
-def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
+def list_retentions(conn: Conn, settings: Settings) -> list[SegmentRetention]:
     """Return every segment of the log in id order, with the obstacles that keep it from being emptied."""
     # The next maintenance empties a segment without obstacles. A segment that is not full, and the default one, lose
     # records one by one, so their oldest record is examined.
     schema = settings.schema_name
-    drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _list_expired(conn, settings) if size}
+    drawn, by_size = (
+        steps.find_newest_id(conn, schema),
+        {each.name for each, size in _list_expired(conn, settings) if size},
+    )
     return [
         _find_holds(conn, settings, each, drawn, None if each.name in by_size else settings.retain_done)
-        for each in steps.segments(conn, schema)
+        for each in steps.list_segments(conn, schema)
     ]
 
 
@@ -90,10 +93,10 @@ def list_reasons(held: SegmentRetention) -> list[str]:
     """Return a phrase for each reason why a segment of the log, or its oldest record, is kept."""
     # The oldest record is named if only that was examined.
     about = "" if held.record is None else f"record {held.record}, its oldest: "
-    return [about + _hold_text(each, held.record is not None) for each in held.holds]
+    return [about + _describe_hold(each, held.record is not None) for each in held.holds]
 
 
-def _hold_text(hold: SegmentHold, single: bool) -> str:
+def _describe_hold(hold: SegmentHold, single: bool) -> str:
     match hold.reason:
         case "open":
             return "it is not full yet"
@@ -107,11 +110,11 @@ def _hold_text(hold: SegmentHold, single: bool) -> str:
             return f"subscription {hold.subscription!r} has not passed it: partition {hold.partition} is at {hold.id}"
         case "parked":
             return (
-                f"subscription {hold.subscription!r} has {counted(hold.rows or 0, 'record')} of it parked, "
+                f"subscription {hold.subscription!r} has {format_count(hold.rows or 0, 'record')} of it parked, "
                 f"the first is {hold.id} in partition {hold.partition}"
             )
         case "dead":
-            return f"{counted(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
+            return f"{format_count(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
         case other:
             return other
 
@@ -119,15 +122,15 @@ def _hold_text(hold: SegmentHold, single: bool) -> str:
 def _find_holds(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> SegmentRetention:
     lower, upper, oldest = segment.lower, segment.upper, segment.oldest
     if lower is not None and upper is not None and upper - 1 <= drawn:
-        return SegmentRetention(segment, steps.holds(conn, settings.schema_name, IdRange(lower, upper), retain))
+        return SegmentRetention(segment, steps.list_holds(conn, settings.schema_name, IdRange(lower, upper), retain))
     if oldest is None:
         return SegmentRetention(segment, [])
     return SegmentRetention(
-        segment, steps.holds(conn, settings.schema_name, IdRange(oldest, oldest + 1), retain), oldest
+        segment, steps.list_holds(conn, settings.schema_name, IdRange(oldest, oldest + 1), retain), oldest
     )
 
 
 def _list_expired(conn: Conn, settings: Settings) -> list[tuple[Segment, bool]]:
     schema = settings.schema_name
-    found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
+    found, drawn = steps.list_segments(conn, schema), steps.find_newest_id(conn, schema)
     return list(rules.list_expired(found, drawn, settings.retain_done, settings.retain_size))

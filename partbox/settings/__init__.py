@@ -24,11 +24,11 @@ from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.settings import forms
 from partbox.settings.precedence import SourcedValue, from_flags, from_keywords, sort_variables, sources, strays_text
 from partbox.settings.relay_target import RelayTarget, targets_of
-from partbox.text.dsn import bare
-from partbox.text.dsn import shown as dsn_shown
-from partbox.text.printing import printable_line
-from partbox.text.secrets import MASK, masked
-from partbox.text.wording import hint
+from partbox.text.dsn import mask_dsn as dsn_shown
+from partbox.text.dsn import strip_text
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import MASK, mask_secrets
+from partbox.text.wording import format_hint
 
 Duration = Annotated[float, BeforeValidator(seconds)]
 Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]
@@ -101,7 +101,7 @@ class Settings(BaseModel):
     on_dead: Blocking = Field(
         default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
     )
-    circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.circuit)] = Field(
+    circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.parse_circuit)] = Field(
         default=outage.DEFAULT_ERRORS,
         description="errors that say that what a handler calls is away, or `off` (see handlers)",
     )
@@ -182,12 +182,12 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _bare(cls, value: object) -> object:
-        return bare(value) if isinstance(value, str) else value
+    def _strip_value(cls, value: object) -> object:
+        return strip_text(value) if isinstance(value, str) else value
 
     @field_validator("*")
     @classmethod
-    def _visible(cls, value: object) -> object:
+    def _check_characters(cls, value: object) -> object:
         return forms.without_control_characters(value)
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -219,17 +219,17 @@ class Settings(BaseModel):
 
     def shown(self, name: str) -> str:
         """Return the value of the setting with this external name as text for display, with secrets masked."""
-        return _display_value(name, getattr(self, names()[name]))
+        return _format_value(name, getattr(self, names()[name]))
 
     def replace(self, **keywords: Any) -> "Settings":
         """Return a copy of the settings with these values changed. Raise SettingsError if one is unknown or invalid."""
-        return self._overlay(from_keywords(keywords))
+        return self._overlay_values(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
         """Return a copy of the settings in which command-line options take precedence. None means not given."""
-        return self._overlay(from_flags(flags))
+        return self._overlay_values(from_flags(flags))
 
-    def _overlay(self, given: "Mapping[str, SourcedValue]") -> "Settings":
+    def _overlay_values(self, given: "Mapping[str, SourcedValue]") -> "Settings":
         kept = {name: SourcedValue(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
         made = _merge_sources(kept, given)
         for name, others in self._overruled.items():
@@ -266,9 +266,9 @@ def _merge_sources(*sources: Mapping[str, SourcedValue]) -> Settings:
     overruled: dict[str, tuple[str, ...]] = {}
     for name, each in (item for place in sources for item in place.items()):
         if name not in names():
-            meant = hint(name, names(), "`partbox config` lists all settings")
+            meant = format_hint(name, names(), "`partbox config` lists all settings")
             # The value is not shown, because it may be a secret.
-            raise SettingsError(f"unknown setting {printable_line(name, 60)!r} ({_origin_text(each.origin)}): {meant}")
+            raise SettingsError(f"unknown setting {shorten_line(name, 60)!r} ({_format_origin(each.origin)}): {meant}")
         if name in given and given[name].origin != each.origin:
             overruled[name] = (given[name].origin, *overruled.get(name, ()))
         given[name] = each
@@ -278,15 +278,15 @@ def _merge_sources(*sources: Mapping[str, SourcedValue]) -> Settings:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         value, origin = given[name]
-        shown, remedy = printable_line(_display_value(name, value)), printable_line(_remedy(first))
-        raise SettingsError(f"setting {name} = {shown} ({_origin_text(origin)}) is invalid: {remedy}") from None
+        shown, remedy = shorten_line(_format_value(name, value)), shorten_line(_find_remedy(first))
+        raise SettingsError(f"setting {name} = {shown} ({_format_origin(origin)}) is invalid: {remedy}") from None
     settings._origins.update({name: origin for name, (_, origin) in given.items()})
     settings._overruled.update(overruled)
     _check_together(settings)
     return settings
 
 
-def _remedy(error: Mapping[str, Any]) -> str:
+def _find_remedy(error: Mapping[str, Any]) -> str:
     context = error.get("ctx", {})
     match error["type"]:
         case "value_error":
@@ -311,25 +311,27 @@ def _check_together(settings: Settings) -> None:
     longest, below = settings.lease / 3, "shorter than a third of"
     if not settings.heartbeat < longest:
         reason = "two heartbeats may be lost before a process is given up"
-        raise _conflict_error(settings, "heartbeat", "lease", below, reason)
+        raise _build_conflict_error(settings, "heartbeat", "lease", below, reason)
     if settings.poll_busy > settings.poll_idle:
-        raise _conflict_error(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
+        raise _build_conflict_error(
+            settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off"
+        )
     if not settings.poll_idle < longest:
-        raise _conflict_error(settings, "poll_idle", "lease", below, "a process that sleeps longer looks dead")
+        raise _build_conflict_error(settings, "poll_idle", "lease", below, "a process that sleeps longer looks dead")
 
 
-def _conflict_error(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
+def _build_conflict_error(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
     one, two = (
-        f"{n} = {printable_line(settings.shown(n))} ({_origin_text(settings.origins[n])})" for n in (name, other)
+        f"{n} = {shorten_line(settings.shown(n))} ({_format_origin(settings.origins[n])})" for n in (name, other)
     )
     return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
 
 
-def _origin_text(origin: str) -> str:
-    return "the default" if origin == "default" else f"from {printable_line(origin, 60)}"
+def _format_origin(origin: str) -> str:
+    return "the default" if origin == "default" else f"from {shorten_line(origin, 60)}"
 
 
-def _display_value(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     if value is None:
         return "off" if name in ("http", "circuit") else "none"
     if name in _SECRETS:
@@ -341,7 +343,7 @@ def _display_value(name: str, value: Any) -> str:
     if name in _DURATIONS and isinstance(value, float):
         return format_duration(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = dsn_shown(text) if name in ("dsn", "listen_dsn") else masked(text)
+    text = dsn_shown(text) if name in ("dsn", "listen_dsn") else mask_secrets(text)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 

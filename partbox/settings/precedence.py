@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from partbox.errors import SettingsError
-from partbox.text.dsn import BYTE_ORDER_MARK, bare
-from partbox.text.printing import printable_line
-from partbox.text.secrets import masked
+from partbox.text.dsn import BYTE_ORDER_MARK, strip_text
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import mask_secrets
 
 PREFIX: Final = "PARTBOX_"
 CONFIG: Final = "PARTBOX_CONFIG"
@@ -66,7 +66,7 @@ def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
 def _from_file() -> dict[str, SourcedValue]:
     # The environment is searched, because a name with a byte order mark cannot be encoded in every locale.
     marked = (value for name, value in os.environ.items() if name == f"{BYTE_ORDER_MARK}{CONFIG}")
-    named = bare(os.environ.get(CONFIG) or next(marked, ""))
+    named = strip_text(os.environ.get(CONFIG) or next(marked, ""))
     path = Path(named or "partbox.toml")
     if named and not path.is_file():
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
@@ -74,11 +74,11 @@ def _from_file() -> dict[str, SourcedValue]:
         table = tomllib.loads(_read_utf8(path)) if path.is_file() else {}
     # Python raises these errors also for numbers that are too long and for tables that are nested too deeply.
     except (ValueError, RecursionError, OSError) as error:
-        raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
+        raise SettingsError(shorten_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
     if not isinstance(table, dict):
         raise SettingsError(
-            f"partbox = {printable_line(masked(str(table)))} in {printable_line(str(path))} must be a table: "
+            f"partbox = {shorten_line(mask_secrets(str(table)))} in {shorten_line(str(path))} must be a table: "
             "write [partbox] and the settings below it"
         )
     return {name: SourcedValue(value, str(path)) for name, value in table.items()}
@@ -87,7 +87,7 @@ def _from_file() -> dict[str, SourcedValue]:
 def _read_utf8(path: Path) -> str:
     content = path.read_bytes()
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
-        raise SettingsError(f"{printable_line(str(path))} is in UTF-16 or no text: save it as UTF-8")
+        raise SettingsError(f"{shorten_line(str(path))} is in UTF-16 or no text: save it as UTF-8")
     return content.decode("utf-8-sig")
 
 
@@ -107,7 +107,7 @@ def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> Sort
     for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
         variable = given.removeprefix(BYTE_ORDER_MARK)
         name = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or not bare(variables[given]):
+        if not variable.startswith(PREFIX) or not strip_text(variables[given]):
             continue
         if name in known:
             settings[name] = (variables[given], variable)
@@ -121,7 +121,7 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
     # The warning has hints about misspelt names.
     if not strays:
         return None
-    named = ", ".join(f"{printable_line(each, 60)}{_hint(each, known)}" for each in strays[:MOST])
+    named = ", ".join(f"{shorten_line(each, 60)}{_format_hint(each, known)}" for each in strays[:MOST])
     more = f" and {len(strays) - MOST} more" if len(strays) > MOST else ""
     text = f"ignored, for no setting has such a name: {named}{more}"
     if any(map(_OF_SERVICES.fullmatch, strays)):
@@ -129,7 +129,7 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
     return f"{text}; `partbox config` lists all settings"
 
 
-def _hint(variable: str, known: Collection[str]) -> str:
+def _format_hint(variable: str, known: Collection[str]) -> str:
     # The hint is a "did you mean" or "". Values are not shown, because any may be a secret.
     if _OF_SERVICES.fullmatch(variable):
         return ""

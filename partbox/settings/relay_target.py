@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator, model_validator
 
-from partbox.text.printing import printable_line
-from partbox.text.secrets import MASK, masked_url
-from partbox.text.wording import hint
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import MASK, mask_url
+from partbox.text.wording import format_hint
 
 ANY: Final = "*"
 WEBHOOKS: Final = ("http", "https")
@@ -51,14 +51,14 @@ class RelayTarget(BaseModel):
     def __str__(self) -> str:
         topic = f" (topic {self.topic})" if self.topic else ""
         secret = f" (secret {MASK})" if self.secret else ""
-        return f"{', '.join(self.types)} to {masked_url(self.to)}{topic}{secret}"
+        return f"{', '.join(self.types)} to {mask_url(self.to)}{topic}{secret}"
 
     def __repr_args__(self) -> Any:
-        yield from (("types", self.types), ("to", masked_url(self.to)), ("topic", self.topic), ("name", self.name))
+        yield from (("types", self.types), ("to", mask_url(self.to)), ("topic", self.topic), ("name", self.name))
 
     @field_validator("types")
     @classmethod
-    def _types(cls, types: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_types(cls, types: tuple[str, ...]) -> tuple[str, ...]:
         if not types:
             raise ValueError('names no types: leave them out, or write types = ["*"], for all')
         for each in types:
@@ -66,23 +66,23 @@ class RelayTarget(BaseModel):
                 raise ValueError("has an empty type: name it, or leave it out")
             if ANY in each and each != ANY:
                 raise ValueError(
-                    f'has the type {printable_line(each, 60)!r}, but only "*" alone stands for others: name each type'
+                    f'has the type {shorten_line(each, 60)!r}, but only "*" alone stands for others: name each type'
                 )
         return types
 
     @field_validator("name")
     @classmethod
-    def _name(cls, name: str | None) -> str | None:
+    def _check_name(cls, name: str | None) -> str | None:
         if name is None or _NAME.fullmatch(name):
             return name
         raise ValueError(
-            f"has the name {printable_line(name, 60)!r}: use 1 to 60 letters of a to z, digits, '.', '_' and '-'"
+            f"has the name {shorten_line(name, 60)!r}: use 1 to 60 letters of a to z, digits, '.', '_' and '-'"
         )
 
     @model_validator(mode="after")
-    def _secret(self) -> "RelayTarget":
+    def _check_secret(self) -> "RelayTarget":
         if self.secret is not None and self.scheme not in WEBHOOKS:
-            raise ValueError(f"has a secret, which signs webhooks, and goes to {masked_url(self.to)}: leave it out")
+            raise ValueError(f"has a secret, which signs webhooks, and goes to {mask_url(self.to)}: leave it out")
         return self
 
 
@@ -96,14 +96,14 @@ def targets_of(value: object) -> tuple[RelayTarget, ...]:
             raise ValueError(FORM) from None
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise ValueError(FORM)
-    targets = tuple(_target(number, each) for number, each in enumerate(value, 1))
+    targets = tuple(_parse_target(number, each) for number, each in enumerate(value, 1))
     _check_distinct("type", ((each, target.types) for each, target in enumerate(targets, 1)), "leave it to one of them")
     names = ((number, (target.handler,)) for number, target in enumerate(targets, 1))
     _check_distinct("name", names, 'give one of them another, such as name = "billing"')
     return targets
 
 
-def _target(number: int, value: object) -> RelayTarget:
+def _parse_target(number: int, value: object) -> RelayTarget:
     if isinstance(value, RelayTarget):
         return value
     if not isinstance(value, Mapping):
@@ -111,10 +111,10 @@ def _target(number: int, value: object) -> RelayTarget:
     try:
         return RelayTarget.model_validate(dict(value))
     except ValidationError as error:
-        raise ValueError(f"target {number} {_fault_text(error.errors(include_url=False)[0])}") from None
+        raise ValueError(f"target {number} {_format_fault(error.errors(include_url=False)[0])}") from None
 
 
-def _fault_text(error: Mapping[str, Any]) -> str:
+def _format_fault(error: Mapping[str, Any]) -> str:
     # The text follows "target 2". Only values that are no secret are quoted.
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:
@@ -123,7 +123,7 @@ def _fault_text(error: Mapping[str, Any]) -> str:
         case "missing":
             return 'says not where to send: add such as to = "kafka://broker:9092"'
         case "extra_forbidden":
-            return f"has an unknown key {printable_line(key, 60)!r}: {hint(key, RelayTarget.model_fields)}"
+            return f"has an unknown key {shorten_line(key, 60)!r}: {format_hint(key, RelayTarget.model_fields)}"
         case _:
             form = 'a list of texts, such as ["OrderPlaced"]' if key == "types" else "a text"
             return f"has {key} in another form than {form}: write it so"
@@ -136,5 +136,5 @@ def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remed
         for name in names:
             if name in first:
                 both = f"targets {first[name]} and {number}" if first[name] != number else f"target {number} twice"
-                raise ValueError(f"{both} have the {what} {printable_line(name, 60)!r}: {remedy}")
+                raise ValueError(f"{both} have the {what} {shorten_line(name, 60)!r}: {remedy}")
             first[name] = number

@@ -10,7 +10,7 @@ from partbox.settings.relay_target import WEBHOOKS
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import Sink
 from partbox.text.dsn import check_ports
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 __all__ = ["Message", "Sink", "sink_of"]
 
@@ -42,9 +42,9 @@ def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Si
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise SettingsError(f"{masked_url(url)!r} is not a URL ({error}): use {SHOWN}") from None
+        raise SettingsError(f"{mask_url(url)!r} is not a URL ({error}): use {SHOWN}") from None
     if scheme not in KINDS:
-        raise SettingsError(f"{masked_url(url)!r} is not a target for events: use {SHOWN}")
+        raise SettingsError(f"{mask_url(url)!r} is not a target for events: use {SHOWN}")
     module, name = KINDS[scheme]
     kind: Any = getattr(import_module(f"partbox.sinks.{module}"), name)
     signed = {"secret": secret} if scheme in WEBHOOKS else {}

@@ -11,7 +11,7 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import RETRY_LATER, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 # Options of the URL: `exchange`, and the options that aio-pika and aiormq read. Both ignore all others silently.
 OPTIONS: Final = frozenset(
@@ -40,11 +40,11 @@ class RabbitSink(Sink):
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
         parts = urlsplit(url)
         if not parts.hostname:
-            raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
+            raise SettingsError(f"{mask_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
         query = query_of(url, OPTIONS)
         for name in {"heartbeat", "timeout"} & query.keys():
             if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", query[name]):
-                raise SettingsError(f"{masked_url(url)!r} has a {name} that is no number of seconds: write {name}=60")
+                raise SettingsError(f"{mask_url(url)!r} has a {name} that is no number of seconds: write {name}=60")
         exchange = query.pop("exchange", "")
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 
@@ -66,7 +66,9 @@ class RabbitSink(Sink):
         except OSError as error:
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
-        results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
+        results: list[Result] = await asyncio.gather(
+            *(self._publish_message(pika, exchange, message) for message in messages)
+        )
         # If RabbitMQ closed the channel because of the message, a channel of its own shows it without a doubt.
         if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._send_alone(pika, messages[0])]
@@ -128,12 +130,12 @@ class RabbitSink(Sink):
         except LookupError as error:
             return str(error)
         except library("aio_pika", "rabbitmq").exceptions.ChannelNotFoundEntity:
-            return self._no_queue(str(self.topic.fixed))
+            return self._format_no_queue(str(self.topic.fixed))
         finally:
             await connection.close()
         return None
 
-    def _no_queue(self, topic: str) -> str:
+    def _format_no_queue(self, topic: str) -> str:
         if not self._exchange_name:
             return f"RabbitMQ has no queue {topic!r}: declare it"
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
@@ -146,12 +148,12 @@ class RabbitSink(Sink):
         if self._connection is None:
             return RETRY_LATER
         try:
-            result = await self._publish(pika, await self._get_exchange(self._connection), message)
+            result = await self._publish_message(pika, await self._get_exchange(self._connection), message)
         except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return UnrecoverableError(str(result)) if isinstance(result, ChannelRefused) else result
 
-    async def _publish(self, pika: Any, exchange: Any, message: Message) -> Result:
+    async def _publish_message(self, pika: Any, exchange: Any, message: Message) -> Result:
         body = pika.Message(
             message.value,
             headers=message.bound("cloudEvents:", "content-type"),
@@ -165,7 +167,7 @@ class RabbitSink(Sink):
             await exchange.publish(body, routing_key=message.topic, mandatory=True)
         # The broker returned the message, because no queue would get it.
         except pika.exceptions.PublishError:
-            return LookupError(self._no_queue(message.topic))
+            return LookupError(self._format_no_queue(message.topic))
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ did not take it: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:

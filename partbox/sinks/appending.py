@@ -77,7 +77,7 @@ def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
             except BlockingIOError:
                 select.select((), (handle,), ())
         if synced:
-            _sync(handle)
+            _sync_file(handle)
     except OSError:
         _truncate_written(handle, len(lines) - len(remaining))
         raise
@@ -103,7 +103,7 @@ def _is_torn(handle: int) -> bool:
     return False
 
 
-def _sync(handle: int) -> None:
+def _sync_file(handle: int) -> None:
     try:
         os.fsync(handle)
     except OSError as error:

@@ -13,7 +13,7 @@ from partbox.sinks.appending import append, append_to_stdout
 from partbox.sinks.http_post import post
 from partbox.sinks.message import in_json
 from partbox.text.dsn import check_ports
-from partbox.text.secrets import masked
+from partbox.text.secrets import mask_secrets
 
 # Takes a dead event and its error. If the function raises, it is called again later.
 DeadEventSender = Callable[[DeliveredEvent, str], None]
@@ -31,20 +31,20 @@ def build_dead_sender(url: str) -> DeadEventSender:
     plain = not (parts.netloc or parts.query or parts.fragment)
     match parts.scheme:
         case "stdout" if plain and not parts.path:
-            return lambda event, error: append_to_stdout(_line(event, error))
+            return lambda event, error: append_to_stdout(_format_line(event, error))
         case "file" if plain and parts.path:
             path = Path(unquote(parts.path))
-            return lambda event, error: append(path, _line(event, error))
+            return lambda event, error: append(path, _format_line(event, error))
         case "http" | "https" if parts.hostname and not parts.fragment:
-            return lambda event, error: _post(url, event, error)
-    raise SettingsError(f"{masked(url)!r} is not a target for dead events: use {SCHEMES}")
+            return lambda event, error: _post_event(url, event, error)
+    raise SettingsError(f"{mask_secrets(url)!r} is not a target for dead events: use {SCHEMES}")
 
 
-def _line(event: DeliveredEvent, error: str) -> bytes:
+def _format_line(event: DeliveredEvent, error: str) -> bytes:
     return document(event, error) + b"\n"
 
 
-def _post(url: str, event: DeliveredEvent, error: str) -> None:
+def _post_event(url: str, event: DeliveredEvent, error: str) -> None:
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
     post(url, document(event, error), headers, TIMEOUT)
 

@@ -61,13 +61,13 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
     def __init__(self) -> None:
         super().__init__()
         self.is_cut = Event()
-        self._made: list[_PlainConnection] = []
+        self._made_connections: list[_PlainConnection] = []
 
     def http_open(self, request: Request) -> Any:
-        return self.do_open(partial(self._make, _PlainConnection), request)
+        return self.do_open(partial(self._make_connection, _PlainConnection), request)
 
     def https_open(self, request: Request) -> Any:
-        return self.do_open(partial(self._make, _TlsConnection), request)
+        return self.do_open(partial(self._make_connection, _TlsConnection), request)
 
     def redirect_request(self, *_: Any) -> None:
         # Follow no redirection: the POST would become a GET.
@@ -76,20 +76,20 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
     def cut(self) -> None:
         """Shut down the connections of a request, so that the waiting thread stops. Any thread may call."""
         self.is_cut.set()
-        for handle in self._handles():
+        for handle in self._list_handles():
             # The connection has ended by itself.
             with suppress(OSError):
                 handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        for handle in self._handles():
+        for handle in self._list_handles():
             handle.close()
 
-    def _make(self, kind: type[_PlainConnection], host: str, **options: Any) -> _PlainConnection:
+    def _make_connection(self, kind: type[_PlainConnection], host: str, **options: Any) -> _PlainConnection:
         made = kind(host, **options)
         made.is_cut = self.is_cut
-        self._made.append(made)
+        self._made_connections.append(made)
         return made
 
-    def _handles(self) -> list[socket.socket]:
-        return [each.handle for each in self._made if each.handle is not None]
+    def _list_handles(self) -> list[socket.socket]:
+        return [each.handle for each in self._made_connections if each.handle is not None]

@@ -19,8 +19,8 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import ANSWER_TIMEOUT, RETRY_LATER, Result, Sink, library
 from partbox.text.dsn import query_of
-from partbox.text.secrets import masked_url
-from partbox.text.wording import hint
+from partbox.text.secrets import mask_url
+from partbox.text.wording import format_hint
 
 # Common settings of librdkafka, to suggest one for a misspelt name. librdkafka does not list its own.
 KNOWN_SETTINGS: Final = (
@@ -68,27 +68,27 @@ class Producer:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kafka = library("confluent_kafka", "kafka")
         self.broker_errors = BrokerErrors()
-        self._waiting = 0
+        self._waiting_batches = 0
         self._polling: asyncio.Task[None] | None = None
         try:
             self.client = self.kafka.Producer({**config, "error_cb": self.broker_errors}, logger=SILENT_LOGGER)
         except self.kafka.KafkaException as error:
-            raise SettingsError(f"kafka: {_config_refusal(error.args[0].str())}") from None
+            raise SettingsError(f"kafka: {_format_config_refusal(error.args[0].str())}") from None
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
         """Send messages to Kafka, wait for the delivery reports, and return a result for each, in order."""
         # The task that polls runs in this thread, because another thread would wait for the interpreter. A batch is
         # woken when its last message has a result.
         delivery = BatchDelivery(self, messages)
-        self._waiting += 1
+        self._waiting_batches += 1
         try:
             await delivery.send()
             # One task polls for all sends. A task of an earlier event loop is dead.
             if self._polling is None or self._polling.get_loop() is not asyncio.get_running_loop():
-                self._polling = asyncio.create_task(self._ask())
+                self._polling = asyncio.create_task(self._poll_while_waiting())
             results = await delivery.wait_results()
         finally:
-            self._waiting -= 1
+            self._waiting_batches -= 1
         if None in results:
             self.broker_errors.trouble = ""
         return results
@@ -108,9 +108,9 @@ class Producer:
         """Discard all messages that are still in the producer, and report them as failed to the waiting batches."""
         await asyncio.to_thread(self.client.purge)
 
-    async def _ask(self) -> None:
+    async def _poll_while_waiting(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting_batches:
                 await self.poll_reports()
         finally:
             self._polling = None
@@ -123,10 +123,10 @@ class BatchDelivery:
         self._producer = producer
         self._messages = messages
         self._results: list[Result] = [None] * len(messages)
-        self._pending = len(messages)
-        self._failed: set[str | None] = set()
+        self._pending_count = len(messages)
+        self._failed_keys: set[str | None] = set()
         self._asked_topics: set[str] = set()
-        self._done: asyncio.Future[None] | None = None
+        self._done_future: asyncio.Future[None] | None = None
 
     async def send(self) -> None:
         """Pass all messages of the batch to the Kafka client library, in order for each key."""
@@ -136,8 +136,8 @@ class BatchDelivery:
         trouble = self._producer.kafka.KafkaException, BufferError
         for place, message in enumerate(self._messages):
             key = message.key
-            if self._failed and key is not None and key in self._failed:
-                self._end(place, RETRY_LATER)
+            if self._failed_keys and key is not None and key in self._failed_keys:
+                self._end_message(place, RETRY_LATER)
                 continue
             headers = message.bound("ce_", "content-type")
             on_delivery = partial(on_delivery_of, place)
@@ -145,19 +145,19 @@ class BatchDelivery:
                 try:
                     produce(message.topic, message.value, key, headers=headers, on_delivery=on_delivery)
                 except trouble as error:
-                    if (step := self._next_step(place, error)) is None:
+                    if (step := self._find_next_step(place, error)) is None:
                         break
                     await step()
                 else:
                     break
 
     async def wait_results(self) -> list[Result]:
-        if self._pending:
-            self._done = asyncio.get_running_loop().create_future()
-            await self._done
+        if self._pending_count:
+            self._done_future = asyncio.get_running_loop().create_future()
+            await self._done_future
         return self._results
 
-    def _next_step(self, place: int, error: Exception) -> Callable[[], Awaitable[None]] | None:
+    def _find_next_step(self, place: int, error: Exception) -> Callable[[], Awaitable[None]] | None:
         """Decide what to do after the Kafka client refused a message locally. Return None if it has its result."""
         # Otherwise return a step to await before the message is tried again.
         # The producer's queue is full.
@@ -165,19 +165,19 @@ class BatchDelivery:
             return self._producer.poll_reports
         message, said = self._messages[place], error.args[0]
         if said.code() == self._producer.kafka.KafkaError._UNKNOWN_TOPIC and message.topic not in self._asked_topics:
-            return partial(self._ask, message.topic)
-        self._end(place, self._local_refusal(message, said))
-        self._failed.add(message.key)
+            return partial(self._ask_topic, message.topic)
+        self._end_message(place, self._build_local_refusal(message, said))
+        self._failed_keys.add(message.key)
         return None
 
-    async def _ask(self, topic: str) -> None:
+    async def _ask_topic(self, topic: str) -> None:
         """Ask the Kafka broker again about a topic that was missing."""
         # librdkafka would ask again only after minutes.
         self._asked_topics.add(topic)
         with suppress(self._producer.kafka.KafkaException):
             await asyncio.to_thread(self._producer.client.list_topics, topic, timeout=ANSWER_TIMEOUT)
 
-    def _local_refusal(self, message: Message, error: Any) -> Result:
+    def _build_local_refusal(self, message: Message, error: Any) -> Result:
         codes = self._producer.kafka.KafkaError
         if error.code() == codes.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
@@ -191,13 +191,13 @@ class BatchDelivery:
         if error is not None:
             codes = self._producer.kafka.KafkaError
             self._results[place] = result(codes, self._messages[place].topic, error)
-        self._pending -= 1
-        if not self._pending and self._done is not None and not self._done.done():
-            self._done.set_result(None)
+        self._pending_count -= 1
+        if not self._pending_count and self._done_future is not None and not self._done_future.done():
+            self._done_future.set_result(None)
 
-    def _end(self, place: int, result: Result) -> None:
+    def _end_message(self, place: int, result: Result) -> None:
         self._results[place] = result
-        self._pending -= 1
+        self._pending_count -= 1
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:
@@ -214,11 +214,11 @@ def result(codes: Any, topic: str, error: Any) -> Result:
             return DownstreamUnavailable(said)
 
 
-def _config_refusal(said: str) -> str:
+def _format_config_refusal(said: str) -> str:
     """Return the reason why a Kafka setting was refused, with the name that may have been meant."""
     # The reason is the text of librdkafka.
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
-    near = hint(named[1], KNOWN_SETTINGS, "") if named else ""
+    near = format_hint(named[1], KNOWN_SETTINGS, "") if named else ""
     return f"{said}: {near}" if near else said
 
 
@@ -264,9 +264,7 @@ class KafkaSink(Sink):
         # The query may have any setting of librdkafka but the fixed ones.
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(
-                f"{masked_url(url)!r} names no servers: write kafka://HOST:9092, commas between several"
-            )
+            raise SettingsError(f"{mask_url(url)!r} names no servers: write kafka://HOST:9092, commas between several")
         if "@" in parts.netloc:
             raise SettingsError("kafka: a user stands in the query: kafka://HOST:9092?sasl.username=…&sasl.password=…")
         return cls(parts.netloc, topic, config=query_of(url))

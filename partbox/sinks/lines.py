@@ -15,7 +15,7 @@ from partbox.errors import DownstreamUnavailable, SettingsError
 from partbox.sinks.appending import append, append_to_stdout, open_for_append
 from partbox.sinks.message import DEFAULT, Message, in_json
 from partbox.sinks.sink import Result, Sink
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 
 def line_of(message: Message) -> bytes:
@@ -41,7 +41,7 @@ class StdoutSink(Sink):
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
         if urlsplit(url)[1:] != ("", "", "", ""):
-            raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
+            raise SettingsError(f"{mask_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
@@ -67,7 +67,7 @@ class FileSink(Sink):
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(
-                f"{masked_url(url)!r} names no file: write file:PATH, such as file:events.jsonl or file:/tmp/events"
+                f"{mask_url(url)!r} names no file: write file:PATH, such as file:events.jsonl or file:/tmp/events"
             )
         return cls(unquote(parts.path), topic)
 

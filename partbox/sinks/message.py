@@ -17,7 +17,7 @@ import orjson
 from partbox.codecs import JSON
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
-from partbox.events.declaration import dataschema
+from partbox.events.declaration import dataschema_of
 from partbox.events.delivered import EPOCH
 from partbox.events.record import (
     AGGREGATE_ID,
@@ -27,7 +27,7 @@ from partbox.events.record import (
     EVENT_TYPE,
     OCCURRED_AT,
     TENANT_ID,
-    microseconds,
+    parse_microseconds,
 )
 
 SOURCE: Final = "/partbox"
@@ -35,7 +35,7 @@ SOURCE: Final = "/partbox"
 DEFAULT: Final = "{aggregate_type}-events"
 FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
 
-# CloudEvents attributes and extensions, in the order that `_header_template` unpacks.
+# CloudEvents attributes and extensions, in the order that `_build_header_template` unpacks.
 ATTRIBUTES: Final = (
     "specversion", "id", "source", "type", "time", "aggregatetype", "subject", "partitionkey", "tenantid",
     "idempotencykey", "dataschema",
@@ -75,17 +75,17 @@ class Topic:
     def address(self, aggregate_type: str, event_type: str) -> str:
         """Return the topic of all events of an aggregate type and event type, for all tenants. `{tenant_id}` stays as
         it is."""
-        legal = {"aggregate_type": _legal_part(aggregate_type), "event_type": _legal_part(event_type)}
+        legal = {"aggregate_type": _escape_part(aggregate_type), "event_type": _escape_part(event_type)}
         return self.template.format(**legal, tenant_id="{tenant_id}")
 
 
 @lru_cache(KEPT)
 def _format_topic(template: str, *values: str | None) -> str:
-    legal = map(_legal_part, values)
+    legal = map(_escape_part, values)
     return template.format(**dict(zip(FIELDS, legal, strict=True)))
 
 
-def _legal_part(value: str | None) -> str:
+def _escape_part(value: str | None) -> str:
     return _ILLEGAL.sub("-", (value or "none").lower())
 
 
@@ -101,13 +101,13 @@ class Message:
         self.event = event
         self.topic = topic
         self.source = source
-        self.headers, self.idempotency_key, self.version = event.headers_and_own()
+        self.headers, self.idempotency_key, self.version = event.split_headers()
 
     @property
     def id(self) -> str:
         """The event id, by which a broker or consumer recognises duplicates. It is the same each time the event is
         sent."""
-        return _uuid_text(self.event.record[EVENT_ID])
+        return _format_uuid(self.event.record[EVENT_ID])
 
     @property
     def key(self) -> str | None:
@@ -127,10 +127,10 @@ class Message:
     @property
     def time(self) -> str:
         """The time of the event in RFC 3339 format."""
-        second, microsecond = divmod(microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
+        second, microsecond = divmod(parse_microseconds(self.event.record[OCCURRED_AT]), 1_000_000)
         try:
             # The % operator is faster than an f-string here.
-            return "%s.%06dZ" % (_second(second), microsecond)  # noqa: UP031
+            return "%s.%06dZ" % (_format_second(second), microsecond)  # noqa: UP031
         # A year outside Python's range, or infinity.
         except OverflowError:
             return self.event.occurred_at.isoformat()
@@ -153,7 +153,7 @@ class Message:
         # The names are those of the protocol's binding. The part shared with other messages of its kind is copied from
         # a template, and its own values are filled in.
         record = self.event.record
-        form, id, time, subject, partition_key, once, schema = _header_template(
+        form, id, time, subject, partition_key, once, schema = _build_header_template(
             prefix,
             content_type,
             self.source,
@@ -163,7 +163,7 @@ class Message:
             record[CONTENT_TYPE],
         )
         filled = form.copy()
-        filled[id] = _uuid_text(record[EVENT_ID])
+        filled[id] = _format_uuid(record[EVENT_ID])
         filled[time] = self.time
         key = record[AGGREGATE_ID]
         if key is not None:
@@ -171,7 +171,7 @@ class Message:
         if self.idempotency_key is not None:
             filled[once] = self.idempotency_key
         if self.version is not None:
-            filled[schema] = dataschema(record[EVENT_TYPE], self.version)
+            filled[schema] = dataschema_of(record[EVENT_TYPE], self.version)
         return filled
 
 
@@ -184,14 +184,14 @@ def in_json(name: str, payload: bytes, *, is_json: bool) -> dict[str, Any]:
     return {f"{name}_base64": base64.b64encode(payload).decode()}
 
 
-def _uuid_text(id: bytes) -> str:
+def _format_uuid(id: bytes) -> str:
     # This is four times as fast as the standard library.
     text = id.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 @lru_cache(KEPT)
-def _header_template(
+def _build_header_template(
     prefix: str,
     content_type: str | None,
     source: str,
@@ -213,7 +213,7 @@ def _header_template(
 
 
 @lru_cache(KEPT)
-def _second(since: int) -> str:
+def _format_second(since: int) -> str:
     """Convert seconds since the year 2000 into a time text without a time zone."""
     # Cached, because events that are sent together are mostly of the same few seconds.
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()

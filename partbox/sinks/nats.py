@@ -12,7 +12,7 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.sinks.message import DEFAULT, Message, ascii_headers
 from partbox.sinks.sink import Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 CONNECT_TIMEOUT: Final = 5  # seconds
 # The server's error JSStreamMessageExceedsMaximumErr.
@@ -30,17 +30,17 @@ class NatsSink(Sink):
         self._servers = [servers] if isinstance(servers, str) else [*servers]
         self._connection: Any = None
         self._stream: Any = None
-        self._lost: asyncio.Event | None = None
+        self._lost_event: asyncio.Event | None = None
         self._refusal: asyncio.Event
         self._refusals = 0
         # Largest message in bytes, as the server reports it.
-        self._largest = 0
+        self._max_message_size = 0
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
+            raise SettingsError(f"{mask_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
         query_of(url, ())
         return cls([f"{parts.scheme}://{each}" for each in parts.netloc.split(",")], topic)
 
@@ -48,7 +48,7 @@ class NatsSink(Sink):
         """Raise SettingsError if the client library is missing, or if no stream takes a fixed topic."""
         library("nats", "nats")
         if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
-            raise SettingsError(_no_stream(self.topic.fixed))
+            raise SettingsError(_format_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         errors = library("nats.errors", "nats")
@@ -57,17 +57,17 @@ class NatsSink(Sink):
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
         before = self._refusals
-        sent = [await self._publish(stream, message) for message in messages]
+        sent = [await self._publish_message(stream, message) for message in messages]
         answers = await self._gather_answers(sent, before)
         # The server has refused a message, and each message without an answer may be the one. Sent again with their
         # ids, each gets an answer of its own.
         unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
-        if unknown and self._lost is not None and not self._lost.is_set():
-            resent = (self._resend(stream, messages[place]) for place in unknown)
+        if unknown and self._lost_event is not None and not self._lost_event.is_set():
+            resent = (self._resend_message(stream, messages[place]) for place in unknown)
             for place, said in zip(unknown, await asyncio.gather(*resent, return_exceptions=True), strict=True):
                 answers[place] = said
         return [
-            _result(message, said) if isinstance(said, BaseException) else None
+            _result_of(message, said) if isinstance(said, BaseException) else None
             for message, said in zip(messages, answers, strict=True)
         ]
 
@@ -80,8 +80,8 @@ class NatsSink(Sink):
         """Return the answers of NATS JetStream to published messages, in order. An unknown one is CancelledError."""
         # An answer is unknown when the connection is lost or when a message is refused: nats-py reports neither to
         # callers that wait for an answer.
-        assert self._lost is not None
-        lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
+        assert self._lost_event is not None
+        lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost_event.wait())
         refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
         answers: asyncio.Future[Any] = asyncio.gather(*sent, return_exceptions=True)
         try:
@@ -104,14 +104,14 @@ class NatsSink(Sink):
             self._refusal.set()
             self._refusal.clear()
 
-    async def _resend(self, stream: Any, message: Message) -> None:
+    async def _resend_message(self, stream: Any, message: Message) -> None:
         # Unlike `publish_async`, this call reports a refusal.
-        await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
+        await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_build_headers(message))
 
     async def _connect(self) -> Any:
         async with self._connect_lock():
             if self._connection is None or self._connection.is_closed:
-                self._lost = lost = asyncio.Event()
+                self._lost_event = lost = asyncio.Event()
                 self._refusal = asyncio.Event()
 
                 # Bound to the event of this connection, so that the end of an earlier one does not count.
@@ -119,7 +119,7 @@ class NatsSink(Sink):
                     lost.set()
 
                 self._connection = await self._open_connection(on_closed)
-                self._stream, self._largest = None, self._connection.max_payload
+                self._stream, self._max_message_size = None, self._connection.max_payload
             self._stream = self._stream or self._connection.jetstream()
         return self._stream
 
@@ -146,13 +146,13 @@ class NatsSink(Sink):
             await connection.close()
         return False
 
-    async def _publish(self, stream: Any, message: Message) -> asyncio.Future[Any]:
+    async def _publish_message(self, stream: Any, message: Message) -> asyncio.Future[Any]:
         # If the message cannot be sent, the future holds the error.
-        headers = _headers(message)
+        headers = _build_headers(message)
         # The library does not count the headers, and the server closes the shared connection if a message is too large.
-        if (size := len(message.value) + _size(headers)) > self._largest:
+        if (size := len(message.value) + _measure_headers(headers)) > self._max_message_size:
             text = f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
-            return _failed_future(UnrecoverableError(text))
+            return _make_failed_future(UnrecoverableError(text))
         try:
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
@@ -160,26 +160,26 @@ class NatsSink(Sink):
             # made.
             if self._stream is stream:
                 self._stream = None
-            return _failed_future(error)
+            return _make_failed_future(error)
 
 
-def _headers(message: Message) -> dict[str, str]:
+def _build_headers(message: Message) -> dict[str, str]:
     headers = ascii_headers(message.bound("ce-", "content-type"))
     headers["Nats-Msg-Id"] = message.id
     return headers
 
 
-def _failed_future(error: Exception) -> asyncio.Future[Any]:
+def _make_failed_future(error: Exception) -> asyncio.Future[Any]:
     refused = asyncio.get_running_loop().create_future()
     refused.set_exception(error)
     return refused
 
 
-def _result(message: Message, said: BaseException) -> Result:
+def _result_of(message: Message, said: BaseException) -> Result:
     errors, answers = library("nats.errors", "nats"), library("nats.js.errors", "nats")
     match said:
         case answers.NoStreamResponseError():
-            return LookupError(_no_stream(message.topic))
+            return LookupError(_format_no_stream(message.topic))
         case errors.BadSubjectError():
             return UnrecoverableError(f"NATS: {message.topic!r} is not a subject")
         case answers.APIError():
@@ -194,12 +194,12 @@ def _result(message: Message, said: BaseException) -> Result:
     return said
 
 
-def _size(headers: Mapping[str, str]) -> int:
+def _measure_headers(headers: Mapping[str, str]) -> int:
     """Return the size of a message's headers on the wire, in bytes."""
     # The headers are ASCII.
     texts = sum(map(len, headers)) + sum(map(len, headers.values()))
     return len("NATS/1.0\r\n\r\n") + len(": \r\n") * len(headers) + texts
 
 
-def _no_stream(subject: str) -> str:
+def _format_no_stream(subject: str) -> str:
     return f"no stream of NATS takes the subject {subject!r}: add one, or the subject to one"

@@ -12,9 +12,9 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import RETRY_LATER, Result, Sink, library
-from partbox.text.dsn import option_name, query_of
-from partbox.text.secrets import masked_url
-from partbox.text.wording import hint
+from partbox.text.dsn import mask_option_name, query_of
+from partbox.text.secrets import mask_url
+from partbox.text.wording import format_hint
 
 # Bytes of a value that every Redis accepts: the minimum of `proto-max-bulk-len`.
 SAFE_SIZE: Final = 1 << 20
@@ -44,10 +44,10 @@ class RedisSink(Sink):
         query = query_of(url)
         text = query.pop("maxlen", None)
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
-            where = masked_url(url)
+            where = mask_url(url)
             raise SettingsError(f"maxlen={text} in {where!r} is not a number of entries, such as ?maxlen=100000")
         if parts.scheme != "unix" and not _NUMBER.fullmatch(query.get("db", parts.path.strip("/") or "0")):
-            raise SettingsError(f"{masked_url(url)!r} names no database by its number: write redis://HOST:6379/0")
+            raise SettingsError(f"{mask_url(url)!r} names no database by its number: write redis://HOST:6379/0")
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
@@ -59,16 +59,16 @@ class RedisSink(Sink):
             # Reads the options of the URL, but opens nothing.
             pool.make_connection()
         except (errors.RedisError, ValueError) as error:
-            raise SettingsError(f"{masked_url(self._url)!r}: {error}: correct that option") from None
+            raise SettingsError(f"{mask_url(self._url)!r}: {error}: correct that option") from None
         except TypeError as error:
-            known = {"maxlen", *_options(pool.connection_class)}
+            known = {"maxlen", *_list_options(pool.connection_class)}
             unknown = next((name for name in query_of(self._url) if name not in known), None)
             problem = (
                 str(error)
                 if unknown is None
-                else f"unknown option {option_name(unknown)!r}: {hint(unknown, sorted(known))}"
+                else f"unknown option {mask_option_name(unknown)!r}: {format_hint(unknown, sorted(known))}"
             )
-            raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
+            raise SettingsError(f"{mask_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         errors = library("redis.exceptions", "redis")
@@ -76,23 +76,23 @@ class RedisSink(Sink):
         try:
             if any(len(message.value) > SAFE_SIZE for message in messages):
                 return await self._add_fitting(await _read_limit(client), client, messages)
-            return await self._add(client, messages)
+            return await self._add_messages(client, messages)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
         # A command that should wait for EXEC was refused. Nothing has been added.
         except errors.ResponseError as error:
-            raise _transaction_error(error, errors) from error
+            raise _build_transaction_error(error, errors) from error
         finally:
             # `close` ran meanwhile and could not close a connection that was still being made.
             if client is not self._open:
                 await client.aclose()
 
-    async def _add(self, client: Any, messages: Sequence[Message]) -> list[Result]:
+    async def _add_messages(self, client: Any, messages: Sequence[Message]) -> list[Result]:
         async with client.pipeline(transaction=True) as pipe:
             for message in messages:
-                pipe.xadd(message.topic, _fields(message), maxlen=self._maxlen, approximate=True)
+                pipe.xadd(message.topic, _build_fields(message), maxlen=self._maxlen, approximate=True)
             answers = await pipe.execute(raise_on_error=False)
-        return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
+        return [_result_of(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
     async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
         # Redis would end the connection at a value that is too large, and the whole batch would be lost.
@@ -109,7 +109,7 @@ class RedisSink(Sink):
                 failed.add(message.key)
             else:
                 places.append(place)
-        added = await self._add(client, [messages[place] for place in places])
+        added = await self._add_messages(client, [messages[place] for place in places])
         for place, result in zip(places, added, strict=True):
             results[place] = result
         return results
@@ -124,7 +124,7 @@ class RedisSink(Sink):
         try:
             return redis.from_url(self._url, socket_timeout=None, socket_connect_timeout=self._timeout)
         except ValueError as error:
-            raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
+            raise SettingsError(f"{mask_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
 
 
 async def _read_limit(client: Any) -> int:
@@ -135,17 +135,17 @@ async def _read_limit(client: Any) -> int:
         return DEFAULT_LIMIT
 
 
-def _options(connection: type) -> set[str]:
+def _list_options(connection: type) -> set[str]:
     taken = (inspect.signature(kind).parameters for kind in connection.__mro__[:-1])
     return {name for parameters in taken for name in parameters} - {"args", "kwargs"}
 
 
-def _fields(message: Message) -> dict[str, str | bytes]:
+def _build_fields(message: Message) -> dict[str, str | bytes]:
     key = {} if message.key is None else {"key": message.key}
     return {**message.bound("ce_", "content-type"), **key, "data": message.value}
 
 
-def _transaction_error(error: Exception, errors: Any) -> Exception:
+def _build_transaction_error(error: Exception, errors: Any) -> Exception:
     # Full memory, a replica or a failing disk affects all events, unlike a stream that the user may not write to.
     # The text before names the command, with headers of the event.
     said = str(error).rpartition("caused error: ")[2]
@@ -153,7 +153,7 @@ def _transaction_error(error: Exception, errors: Any) -> Exception:
     return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
 
 
-def _result(message: Message, answer: object) -> Result:
+def _result_of(message: Message, answer: object) -> Result:
     if not isinstance(answer, Exception):
         return None
     # All messages to that stream get the same error, so it is not final.

@@ -113,17 +113,17 @@ class Sink:
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
         """Send a batch of events to the sink's broker, and return an outcome for each event."""
         if self.gapless:
-            return [*await self._send(events)]
+            return [*await self._send_events(events)]
         outcomes: list[object] = [RETRY_LATER] * len(events)
         failed: set[tuple[str, str]] = set()
-        for wave in _waves(events):
-            places = [place for place in wave if _key(events[place]) not in failed]
+        for wave in _split_waves(events):
+            places = [place for place in wave if _key_of(events[place]) not in failed]
             if not places:
                 continue
-            results = await self._send([events[place] for place in places])
+            results = await self._send_events([events[place] for place in places])
             for place, result in zip(places, results, strict=True):
                 outcomes[place] = result
-                key = _key(events[place])
+                key = _key_of(events[place])
                 if result is not None and key is not None:
                     failed.add(key)
             if any(isinstance(result, DownstreamUnavailable) for result in results):
@@ -141,7 +141,7 @@ class Sink:
         """Convert an event into the message to send to the broker, with its topic."""
         return Message(event, self.topic.of(event), self._source)
 
-    async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+    async def _send_events(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
         started, results = time.monotonic(), NO_RESULTS
         self._observers.sending(self._name, len(events))
         try:
@@ -187,13 +187,13 @@ def _build_answer(messages: int, results: Sequence[Result], seconds: float) -> A
     return Answer(messages, taken, refused, len(errors) - refused, seconds, error)
 
 
-def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
+def _split_waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
     """Divide events into groups to send one after the other, with at most one event per aggregate in each."""
     # Events of one aggregate stay in order by that. Return the positions of the events.
     waves: list[list[int]] = []
     seen: dict[tuple[str, str], int] = {}
     for place, event in enumerate(events):
-        key = _key(event)
+        key = _key_of(event)
         wave = 0 if key is None else seen.get(key, 0)
         if wave == len(waves):
             waves.append([])
@@ -203,7 +203,7 @@ def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
     return waves
 
 
-def _key(event: DeliveredEvent) -> tuple[str, str] | None:
+def _key_of(event: DeliveredEvent) -> tuple[str, str] | None:
     return None if event.aggregate_id is None else (event.aggregate_type, event.aggregate_id)
 
 

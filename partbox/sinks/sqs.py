@@ -19,7 +19,7 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import ANSWER_TIMEOUT, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 # Most messages of one request.
 ENTRIES: Final = 10
@@ -67,9 +67,7 @@ class SqsSink(Sink):
     def from_url(cls, url: str, topic: str) -> "SqsSink":
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
-            raise SettingsError(
-                f"{masked_url(url)!r} names no region: write sqs://eu-central-1; the queue is the topic"
-            )
+            raise SettingsError(f"{mask_url(url)!r} names no region: write sqs://eu-central-1; the queue is the topic")
         return cls(parts.netloc, topic, endpoint=query_of(url, ("endpoint",)).get("endpoint"))
 
     def check(self) -> None:
@@ -78,7 +76,7 @@ class SqsSink(Sink):
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         if self.topic.fixed and broker_answer(asyncio.to_thread(self._lacks_topic, self.topic.fixed)):
-            raise SettingsError(_no_queue(self.topic.fixed))
+            raise SettingsError(_format_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         # Several requests are in flight at once. Each has up to ten messages, of one queue.
@@ -88,11 +86,13 @@ class SqsSink(Sink):
             queues.setdefault(message.topic, []).append(message)
         requests = [request for queue in queues.values() for request in _split_requests(queue)]
         responses = [
-            loop.run_in_executor(self._threads, partial(self._request, client, request)) for request in requests
+            loop.run_in_executor(self._threads, partial(self._send_request, client, request)) for request in requests
         ]
         results: dict[str, Result] = {}
         for request, said in zip(requests, await asyncio.gather(*responses, return_exceptions=True), strict=True):
-            results.update(said if isinstance(said, dict) else dict.fromkeys(_ids(request), _closed_error(said)))
+            results.update(
+                said if isinstance(said, dict) else dict.fromkeys(_list_ids(request), _build_closed_error(said))
+            )
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
@@ -110,27 +110,29 @@ class SqsSink(Sink):
                 self._threads = ThreadPoolExecutor(CONNECTIONS, "partbox-sqs")
         return self._open
 
-    def _request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
+    def _send_request(self, client: Any, messages: Sequence[Message]) -> dict[str, Result]:
         errors = library("botocore.exceptions", "sqs")
-        entries = [_entry(number, message) for number, message in enumerate(messages)]
+        entries = [_build_entry(number, message) for number, message in enumerate(messages)]
         try:
-            broker_answer = client.send_message_batch(QueueUrl=self._queue(client, messages[0].topic), Entries=entries)
+            broker_answer = client.send_message_batch(
+                QueueUrl=self._find_queue(client, messages[0].topic), Entries=entries
+            )
         except errors.ClientError as error:
-            return dict.fromkeys(_ids(messages), self._refusal_result(error, messages))
+            return dict.fromkeys(_list_ids(messages), self._build_refusal(error, messages))
         except (errors.BotoCoreError, OSError) as error:
             raise DownstreamUnavailable(f"SQS: {error}") from error
-        results: dict[str, Result] = dict.fromkeys(_ids(messages))
+        results: dict[str, Result] = dict.fromkeys(_list_ids(messages))
         for failed in broker_answer.get("Failed", ()):
             text = f"SQS says {failed['Code']}: {failed.get('Message', '')}"
             wrong = UnrecoverableError(text) if failed.get("SenderFault") else RuntimeError(text)
             results[messages[int(failed["Id"])].id] = wrong
         return results
 
-    def _refusal_result(self, error: Any, messages: Sequence[Message]) -> Result:
+    def _build_refusal(self, error: Any, messages: Sequence[Message]) -> Result:
         code, text = error.response["Error"]["Code"], str(error)
         if _is_missing(error):
             self._queues.pop(messages[0].topic, None)
-            return LookupError(_no_queue(messages[0].topic))
+            return LookupError(_format_no_queue(messages[0].topic))
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
             return DownstreamUnavailable(f"SQS: {text}")
         # Of several messages one may be to blame, so all are retried, one by one.
@@ -154,30 +156,30 @@ class SqsSink(Sink):
     def _lacks_topic(self, topic: str) -> bool:
         client = self._make_client(ANSWER_TIMEOUT)
         try:
-            client.get_queue_url(QueueName=_name(topic))
+            client.get_queue_url(QueueName=_queue_name_of(topic))
         except library("botocore.exceptions", "sqs").ClientError as error:
             return _is_missing(error)
         finally:
             client.close()
         return False
 
-    def _queue(self, client: Any, topic: str) -> str:
+    def _find_queue(self, client: Any, topic: str) -> str:
         if (url := self._queues.get(topic)) is None:
-            url = self._queues[topic] = client.get_queue_url(QueueName=_name(topic))["QueueUrl"]
+            url = self._queues[topic] = client.get_queue_url(QueueName=_queue_name_of(topic))["QueueUrl"]
         return url
 
 
-def _ids(messages: Sequence[Message]) -> list[str]:
+def _list_ids(messages: Sequence[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-def _closed_error(error: BaseException) -> BaseException:
+def _build_closed_error(error: BaseException) -> BaseException:
     """Return the error of an SQS request, or DownstreamUnavailable if the client closed before it was sent."""
     # Such a request was queued when the client closed.
     return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
 
-def _name(topic: str) -> str:
+def _queue_name_of(topic: str) -> str:
     # The name of a FIFO queue ends with `.fifo` and has no other dot.
     return topic if topic.endswith(".fifo") else f"{topic.replace('.', '-')}.fifo"
 
@@ -187,15 +189,15 @@ def _is_missing(error: Any) -> bool:
     return "NonExistentQueue" in code or "QueueDoesNotExist" in code
 
 
-def _no_queue(topic: str) -> str:
-    return f"SQS has no queue {_name(topic)!r} here: create it"
+def _format_no_queue(topic: str) -> str:
+    return f"SQS has no queue {_queue_name_of(topic)!r} here: create it"
 
 
 def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
     parts: list[list[Message]] = [[]]
     size = 0
     for message in messages:
-        entry_size = len(json.dumps(_entry(0, message)))
+        entry_size = len(json.dumps(_build_entry(0, message)))
         if parts[-1] and (len(parts[-1]) == ENTRIES or size + entry_size > BYTES):
             parts.append([])
             size = 0
@@ -204,8 +206,8 @@ def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
     return parts
 
 
-def _entry(number: int, message: Message) -> dict[str, Any]:
-    body, encoding = _body(message)
+def _build_entry(number: int, message: Message) -> dict[str, Any]:
+    body, encoding = _encode_body(message)
     of_event = message.attributes
     # SQS takes at most ten attributes.
     known = {f"ce_{name}": of_event[name] for name in NAMED if name in of_event}
@@ -216,7 +218,7 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
     return {
         "Id": str(number),
         "MessageBody": body,
-        "MessageGroupId": _group(message),
+        "MessageGroupId": _group_of(message),
         "MessageDeduplicationId": message.id,
         "MessageAttributes": {
             name: {"DataType": "String", "StringValue": value} for name, value in attributes.items() if value
@@ -224,7 +226,7 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
     }
 
 
-def _body(message: Message) -> tuple[str, dict[str, str]]:
+def _encode_body(message: Message) -> tuple[str, dict[str, str]]:
     """Return the body of an SQS message, and the attribute that names its encoding."""
     # Payloads that are not text, or that have characters SQS refuses, are sent as base64.
     try:
@@ -236,7 +238,7 @@ def _body(message: Message) -> tuple[str, dict[str, str]]:
     return base64.b64encode(message.value).decode(), {"encoding": "base64"}
 
 
-def _group(message: Message) -> str:
+def _group_of(message: Message) -> str:
     """Return the SQS message group of an event, which keeps messages of the same key in order."""
     # The group is the aggregate id, its hash if a group's name cannot hold it, or the event id if there is no aggregate
     # id.

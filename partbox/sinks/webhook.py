@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message, ascii_headers
 from partbox.sinks.sink import Result, Sink, library
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 
 # Statuses of a client error that may pass.
 RETRY_STATUSES: Final = (408, 425, 429)
@@ -51,7 +51,7 @@ class WebhookSink(Sink):
     ) -> None:
         super().__init__(topic, **options)
         self._url = url
-        self._key = None if secret is None else _key(secret)
+        self._key = None if secret is None else _decode_key(secret)
         self._connections = connections
         self._open: Any = None
 
@@ -59,9 +59,9 @@ class WebhookSink(Sink):
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
         parts = urlsplit(url)
         if not parts.hostname:
-            raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
+            raise SettingsError(f"{mask_url(url)!r} names no host: write such as https://example.org/hooks")
         if parts.fragment:
-            place = masked_url(url.partition("#")[0])
+            place = mask_url(url.partition("#")[0])
             raise SettingsError(f"{place!r} stands before a #, and what is behind that is never sent: leave it out")
         return cls(url, topic, secret=secret)
 
@@ -73,7 +73,7 @@ class WebhookSink(Sink):
         if self._open is None:
             self._open = self._make_client()
         client = self._open
-        return await asyncio.gather(*(self._post(client, message) for message in messages))
+        return await asyncio.gather(*(self._post_message(client, message) for message in messages))
 
     async def close(self) -> None:
         client, self._open = self._open, None
@@ -85,16 +85,16 @@ class WebhookSink(Sink):
         limits = httpx2.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
         return httpx2.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
 
-    async def _post(self, client: Any, message: Message) -> Result:
+    async def _post_message(self, client: Any, message: Message) -> Result:
         httpx2 = library("httpx2", "webhook")
-        headers = self._headers(message)
+        headers = self._build_headers(message)
         try:
             async with client.stream("POST", self._url, content=message.value, headers=headers) as answer:
-                return _result(answer, await _read_beginning(answer))
+                return _result_of(answer, await _read_beginning(answer))
         except (httpx2.TransportError, OSError) as error:
-            return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
+            return DownstreamUnavailable(f"{mask_url(self._url)}: {type(error).__name__} {error}".rstrip())
 
-    def _headers(self, message: Message) -> dict[str, str]:
+    def _build_headers(self, message: Message) -> dict[str, str]:
         given = ascii_headers(message.bound("ce-", "Content-Type"))
         now = str(int(time.time()))
         own_headers = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}
@@ -116,7 +116,7 @@ HOP_BY_HOP: Final = frozenset(
 )  # fmt: skip
 
 
-def _key(secret: str) -> bytes:
+def _decode_key(secret: str) -> bytes:
     """Decode the signing key of a webhook from its secret. Raise SettingsError if the secret is malformed."""
     # The secret is `whsec_` and the base64 of 24 to 64 bytes.
     try:
@@ -139,7 +139,7 @@ async def _read_beginning(answer: Any) -> bytes:
     return bytes(read)
 
 
-def _result(answer: Any, body: bytes) -> Result:
+def _result_of(answer: Any, body: bytes) -> Result:
     """Convert a webhook's HTTP response into None for success, or an error, retryable or final."""
     # 2xx is success. 408, 425, 429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410
     # included, are final.

@@ -20,9 +20,9 @@ from partbox.hosts import refuse_green_threads
 from partbox.observe import Observers
 from partbox.observe.logs import database as databases
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.logs.setup import configure, take_strays_text
+from partbox.observe.logs.setup import configure_logging, take_strays_text
 from partbox.observe.metrics.meter import Layout, Meter
-from partbox.observe.metrics.registry import with_recorders
+from partbox.observe.metrics.registry import add_recorders
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
 from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
@@ -53,7 +53,7 @@ class Job:
     Dill pickles a job, including handlers defined in `__main__`."""
 
     settings: Settings
-    load: Callable[[], tuple[Handlers, Codecs]]
+    load_handlers: Callable[[], tuple[Handlers, Codecs]]
     dsn: Callable[[], str]
     subscription: str
     concurrency: int
@@ -76,9 +76,9 @@ def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, pare
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
     # From here on code of the application is imported.
-    job = pickled.open()
+    job = pickled.unpickle_job()
     databases.set_log_database(job.database)
-    configure(job.settings.log_format, job.log_level)
+    configure_logging(job.settings.log_format, job.log_level)
     # The supervisor's process has logged this text already.
     take_strays_text()
     code = _run_worker(job, slot, cells, parent)
@@ -108,7 +108,7 @@ def _forget_signals() -> None:
 
 
 def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
-    handlers, codecs = job.load()
+    handlers, codecs = job.load_handlers()
     # Code of the application may have closed the streams. A connection must not get the number of a standard stream.
     standard_streams.reopen_streams()
     try:
@@ -117,7 +117,7 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     except PartboxError as error:
         log_event(log, "worker_failed", "the worker ends: %s", error, subscription=job.subscription)
         return FATAL
-    if (missing_handler := handlers.missing_handler(job.subscription, job.settings)) is not None:
+    if (missing_handler := handlers.describe_missing_handler(job.subscription, job.settings)) is not None:
         log_event(log, "worker_failed", "the worker ends: %s", missing_handler, subscription=job.subscription)
         return FATAL
     meter = None if job.layout is None else Meter(job.layout, cells)
@@ -130,7 +130,7 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         concurrency=job.concurrency,
         dsn=job.dsn,
         is_replaceable=True,
-        observers=Observers(with_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
+        observers=Observers(add_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
         dead_to=job.dead_to,
     )
     try:
@@ -139,7 +139,7 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     except BaseException as error:
         if slot[STOPPING] and isinstance(error, CancelledError):
             return 0
-        worker.lifespan.report(error, "so nothing is delivered by this process, which ends")
+        worker.lifespan.log_error(error, "so nothing is delivered by this process, which ends")
         return 1
     _tune_interpreter(is_async=worker.dispatcher.is_async)
     try:
@@ -148,7 +148,7 @@ def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         # If a failure ended the worker, the lifespan has not been left yet.
         worker.lifespan.leave(job.settings.drain_timeout)
         if worker.lifespan.error is not None:
-            worker.lifespan.report(worker.lifespan.error, "when it was left")
+            worker.lifespan.log_error(worker.lifespan.error, "when it was left")
 
 
 def _enter_lifespan(worker: Worker, slot: Slot) -> None:

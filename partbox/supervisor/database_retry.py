@@ -10,7 +10,7 @@ from collections.abc import Callable
 from psycopg import Error, OperationalError
 
 from partbox.errors import PartboxError
-from partbox.observe.health.database_probe import public_error
+from partbox.observe.health.database_probe import format_public_error
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.retry import Exponential, Jittered
 from partbox.supervisor.restart_backoff import FIRST_PAUSE, LONGEST_PAUSE
@@ -26,7 +26,7 @@ class DatabaseRetry:
     of the last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
-        self._enter = enter
+        self._join_database = enter
         self._subscription = subscription
         # Jittered, so that nodes that start together do not connect together.
         self._policy = Jittered(Exponential(FIRST_PAUSE, LONGEST_PAUSE), (0.5, 1.0))
@@ -46,7 +46,7 @@ class DatabaseRetry:
 
     def join_or_raise(self) -> None:
         """Connect to the database and check it, once, and raise the error if this fails."""
-        self._enter()
+        self._join_database()
         self._joined_at, self.is_joined, self.error = time.monotonic(), True, None
 
     def try_join(self) -> None:
@@ -75,32 +75,32 @@ class DatabaseRetry:
         now, joined_at = time.monotonic(), self._joined_at or 0.0
         self.is_joined = False
         self._failures = 0 if now - joined_at > STEADY_JOIN else self._failures
-        self.next_try_at = now + self._pause()
+        self.next_try_at = now + self._compute_next_pause()
 
-    def blocker(self) -> str | None:
+    def find_blocker(self) -> str | None:
         """Return the problem that keeps the node from using its database, or None."""
         # The words are fit for the public. It returns None if there is no problem or the first try is not over.
         error = self.error
         if self.is_joined or error is None:
             return None
         seconds = time.monotonic() - self._failing_since
-        return f"{_failure_text(error)}, tried again for {seconds:.0f} s by now: {public_error(error)}"
+        return f"{_describe_failure(error)}, tried again for {seconds:.0f} s by now: {format_public_error(error)}"
 
     def _note_failure(self, error: Exception) -> None:
         now = time.monotonic()
         self._failing_since = self._failing_since if self.error is not None else now
-        self.error, self.next_try_at = error, now + self._pause()
+        self.error, self.next_try_at = error, now + self._compute_next_pause()
         logged, self._logged_reason = self._logged_reason, f"{type(error).__name__}: {error}"
         if logged == self._logged_reason:
             return
         text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
         name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
-        log_event(log, name, text, _failure_text(error), LONGEST_PAUSE, error, subscription=self._subscription)
+        log_event(log, name, text, _describe_failure(error), LONGEST_PAUSE, error, subscription=self._subscription)
 
-    def _pause(self) -> float:
+    def _compute_next_pause(self) -> float:
         self._failures += 1
         return self._policy.next_delay(self._failures)
 
 
-def _failure_text(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     return f"cannot {'connect to' if isinstance(error, OperationalError) else 'work for'} the database"

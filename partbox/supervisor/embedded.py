@@ -24,14 +24,14 @@ from partbox.hosts import refuse_green_threads, warn_of_uwsgi
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
-from partbox.observe.metrics.registry import with_recorders
+from partbox.observe.metrics.registry import add_recorders
 from partbox.platform import boottime
 from partbox.protocol.lease import IDLE_LEASES
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
 
@@ -65,17 +65,17 @@ class EmbeddedWorker:
     ) -> None:
         self._settings = settings
         # Handlers that are registered later do not count, as the worker does not know them.
-        self._missing_handlers = handlers.missing_handler(subscription, settings)
+        self._missing_handlers = handlers.describe_missing_handler(subscription, settings)
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
-        observers = Observers(with_recorders(handlers.observers, self._meter, settings.metrics_prefix, subscription))
-        self._own_loop = own_loop
-        self._loop = EventLoop(loop_factory(settings.event_loop))
-        self._slot = Slot.local()
+        observers = Observers(add_recorders(handlers.observers, self._meter, settings.metrics_prefix, subscription))
+        self._uses_own_loop = own_loop
+        self._loop = EventLoop(find_loop_factory(settings.event_loop))
+        self._slot = Slot.create_local()
         self._pid = os.getpid()
-        self._process = RegisteredProcess(self._slot, self._pid)
+        self._registered_process = RegisteredProcess(self._slot, self._pid)
         self._membership = Membership(settings, subscription, dsn, observers)
-        self._purging = Purging(settings, dsn, nodes=self._membership.nodes)
+        self._purging = Purging(settings, dsn, nodes=self._membership.count_nodes)
         self._worker = Worker(
             settings,
             handlers,
@@ -119,13 +119,13 @@ class EmbeddedWorker:
         self._worker.lifespan.enter()
         try:
             self._membership.open()
-            self._membership.tick([self._process])
+            self._membership.tick([self._registered_process])
         except BaseException:
             self._membership.close()
             self._worker.leave_lifespan(time.monotonic() + self._settings.drain_timeout)
             raise
         if self._meters is not None and self._meter is not None:
-            self._meters.join(self._meter)
+            self._meters.add_meter(self._meter)
         self._worker.start()
         self._thread.start()
         self._purging.start()
@@ -142,7 +142,7 @@ class EmbeddedWorker:
             return
         self._refuse_to_block("stop()", "leave `async with`, or use `await asyncio.to_thread(worker.stop)`")
         self._state = "stopped"
-        self._process.draining = True
+        self._registered_process.is_draining = True
         # The next heartbeat tells other nodes that this process is leaving, so that they plan without it.
         self._beat_asked.set()
         self._worker.stop()
@@ -152,13 +152,13 @@ class EmbeddedWorker:
         self._thread.join()
         try:
             if self._slot.instance is not None:
-                self._membership.bury([self._process])
+                self._membership.bury([self._registered_process])
         except Error as error:
             text = "could not leave the cluster, the lease will end by itself: %s"
             log_event(log, "not_buried", text, error, instances=1)
         self._membership.close()
         if self._meters is not None and self._meter is not None:
-            self._meters.retire(self._meter)
+            self._meters.retire_meter(self._meter)
         if self._worker.lifespan.error is not None:
             raise self._worker.lifespan.error
 
@@ -189,7 +189,7 @@ class EmbeddedWorker:
         while True:
             if self._worker.failure is not None:
                 raise self._worker.failure
-            work, time_left = self._membership.outstanding(), until - time.monotonic()
+            work, time_left = self._membership.find_outstanding_work(), until - time.monotonic()
             if work is not None and not work.can_progress(time_left):
                 return work.is_done
             if time_left <= 0:
@@ -198,27 +198,27 @@ class EmbeddedWorker:
 
     def _run_heartbeat(self) -> None:
         while not self._stopping.is_set():
-            self._update_vouched(self._membership.heartbeat_streak.lasted_for(boottime()))
-            self._beat_asked.wait(self._membership.try_tick([self._process]))
+            self._update_vouched(self._membership.heartbeat_streak.measure_length(boottime()))
+            self._beat_asked.wait(self._membership.try_tick([self._registered_process]))
             self._beat_asked.clear()
 
     def _update_vouched(self, steady_seconds: float) -> None:
         # The lease of this worker is renewed only while the worker reads or saves events, or a handler runs. If it
         # neither reads nor saves although its membership reaches the database, its lease is left to end, and the worker
         # joins again when it reads.
-        if self._loop.ended and self._state == "started" and self._worker.failure is None:
-            self._worker.fail(PartboxError(_LOOP_ENDED))
+        if self._loop.has_ended and self._state == "started" and self._worker.failure is None:
+            self._worker.mark_failed(PartboxError(_LOOP_ENDED))
         now = boottime()
         # The worker is idle only for the time in which the database was reached without a break.
-        idle = min(steady_seconds, max(now - self._slot.worked_at, self._slot.hung_seconds(now)))
+        idle = min(steady_seconds, max(now - self._slot.worked_at, self._slot.count_hung_seconds(now)))
         # A worker that has failed has logged that itself.
         failed = self._worker.failure is not None
-        works = self._process.leaving or (idle < IDLE_LEASES * self._settings.lease and not failed)
+        works = self._registered_process.is_leaving or (idle < IDLE_LEASES * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
-        if self._process.vouched and not vouched and not failed:
+        if self._registered_process.is_vouched and not vouched and not failed:
             text = "the worker has neither read nor saved for %.1f s, or started nothing: its lease is left to end"
             log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
-        self._process.vouched = vouched
+        self._registered_process.is_vouched = vouched
 
     def __enter__(self) -> "EmbeddedWorker":
         self.start()
@@ -228,8 +228,8 @@ class EmbeddedWorker:
         self.stop()
 
     async def __aenter__(self) -> "EmbeddedWorker":
-        if self._state == "new" and not self._own_loop:
-            self._loop.adopt(_running_loop(), self._worker.engine.scheduler.stop)
+        if self._state == "new" and not self._uses_own_loop:
+            self._loop.adopt_loop(_require_running_loop(), self._worker.engine.scheduler.stop)
         try:
             await run_in_thread(self.start, self._worker.lifespan.give_up)
         except asyncio.CancelledError:
@@ -246,7 +246,7 @@ class EmbeddedWorker:
             raise PartboxError(f"{what} would block the event loop that runs this worker's handlers: {remedy}")
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
+def _require_running_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -16,7 +16,7 @@ from partbox.supervisor.until_empty import UntilEmpty
 CHECK_INTERVAL = 0.2  # seconds
 
 
-def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
+def run_supervisors(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     """Run supervisors until a signal stops them or all events are delivered. Return the exit status, 0 or 1."""
     # With several databases, all that are usable at the start are worked for. If there is none, that is an error, as it
     # is for a single database: nothing would be done, and the user sees at once that the DSNs are wrong.
@@ -33,7 +33,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
                 started.append(supervisor)
             done = _wait_for_end(supervisors, until_empty, signalled, systemd)
         except BaseException:
-            _stop(started)
+            _stop_all(started)
             raise
         finally:
             for supervisor in started:
@@ -54,18 +54,18 @@ def _wait_for_end(
         if signalled.wait(CHECK_INTERVAL):
             return True
         if any(supervisor.failure for supervisor in supervisors):
-            _stop(supervisors)
+            _stop_all(supervisors)
         elif all(supervisor.join_error for supervisor in supervisors):
             why = "; ".join(f"{each.database}: {' '.join(str(each.join_error).split())}" for each in supervisors)
             raise PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
         elif until_empty and emptying.is_over():
             done = emptying.log_left_over()
-            _stop(supervisors)
+            _stop_all(supervisors)
             return done
     return True
 
 
-def _stop(supervisors: Sequence[Supervisor]) -> None:
+def _stop_all(supervisors: Sequence[Supervisor]) -> None:
     for supervisor in supervisors:
         supervisor.stop()
 

@@ -25,12 +25,12 @@ PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
 VERSION: Final = version("partbox")
 
 
-def _preparation_data(name: str) -> dict[str, Any]:
+def _build_preparation_data(name: str) -> dict[str, Any]:
     # Multiprocessing sends the data. `PATH` is the path by which partbox was found, and it replaces `sys.path`.
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
 
-def _command_line(**keywords: Any) -> list[str]:
+def _build_command_line(**keywords: Any) -> list[str]:
     # The process runs a short program, the argument after `-c`. It imports partbox, and gevent must patch before that.
     command: list[str] = spawn.get_command_line(**keywords)
     program = command.index("-c") + 1
@@ -48,7 +48,8 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
         vars(popen_spawn_posix)
         | {
             "spawn": SimpleNamespace(
-                **vars(spawn) | {"get_preparation_data": _preparation_data, "get_command_line": _command_line}
+                **vars(spawn)
+                | {"get_preparation_data": _build_preparation_data, "get_command_line": _build_command_line}
             )
         },
     )
@@ -75,10 +76,10 @@ class _Pickler(ForkingPickler):  # type: ignore[misc]
 def _is_found_by_name(cls: type) -> bool:
     main = sys.modules["__main__"]
     is_ours = event_type_of(cls) is not None or kind_of(cast(Any, cls)) is ClassKind.MSGSPEC
-    return is_ours and hasattr(main, "__file__") and _find(cls.__qualname__) is cls
+    return is_ours and hasattr(main, "__file__") and _find_in_main(cls.__qualname__) is cls
 
 
-def _find(name: str) -> Any:
+def _find_in_main(name: str) -> Any:
     found: Any = sys.modules["__main__"]
     for step in name.split("."):
         found = getattr(found, step, None)
@@ -86,7 +87,7 @@ def _find(name: str) -> Any:
 
 
 def _load_class(name: str) -> Any:
-    found = _find(name)
+    found = _find_in_main(name)
     if isinstance(found, type):
         return found
     raise RegistrationError(
@@ -102,7 +103,7 @@ class PickledJob:
         self._data = data
         self._path = path
 
-    def open(self) -> Any:
+    def unpickle_job(self) -> Any:
         """Unpickle the parameters of the worker process, after setting the application's `sys.path`."""
         sys.path[:] = self._path
         return ForkingPickler.loads(self._data)

@@ -20,7 +20,7 @@ from partbox.supervisor.exit_codes import Exit, judge_exit
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.worker_pool import WorkerPool
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -54,7 +54,7 @@ class LoopHeartbeat:
             self.stepped_at = time.monotonic()
             self.is_waiting = False
 
-    def silent_seconds(self, now: float) -> float:
+    def count_silent_seconds(self, now: float) -> float:
         """Return the seconds since the loop last ran a step, or 0.0 while it waits for the database."""
         return 0.0 if self.is_waiting else now - self.stepped_at
 
@@ -135,9 +135,9 @@ class NodeLoop:
     _job: Job
     _workers: WorkerPool
     _membership: Membership
-    _database: DatabaseRetry
+    _database_retry: DatabaseRetry
     _shutdown: Shutdown
-    _wake: WakePipe
+    _wake_pipe: WakePipe
     _tick_at: float = 0.0
     failure: BaseException | None = None
 
@@ -163,19 +163,19 @@ class NodeLoop:
             if self._shutdown.is_kill_due(now):
                 self._workers.kill()
         else:
-            if not self._database.is_joined:
+            if not self._database_retry.is_joined:
                 self._join_database(now)
-            if self._database.is_joined and self._workers.adjust_count(now):
+            if self._database_retry.is_joined and self._workers.adjust_count(now):
                 self._tick_at = 0.0
-        self._workers.check_signs(self._membership.heartbeat_streak.lasted_for(boottime()))
-        if not self._database.is_joined and not self._workers:
-            self._tick_at = self._database.next_try_at
+        self._workers.check_signs(self._membership.heartbeat_streak.measure_length(boottime()))
+        if not self._database_retry.is_joined and not self._workers:
+            self._tick_at = self._database_retry.next_try_at
         elif now >= self._tick_at:
             self._tick(now)
         pause = min(
             max(0.0, self._tick_at - time.monotonic()), STARTING_PAUSE if self._workers.is_starting else WATCH_INTERVAL
         )
-        if self._wake.wait(self._workers.sentinels, pause) or self._workers.has_arriving:
+        if self._wake_pipe.wait(self._workers.sentinels, pause) or self._workers.has_arriving_process:
             self._tick_at = 0.0
 
     def _drain(self) -> None:
@@ -185,9 +185,9 @@ class NodeLoop:
     def _join_database(self, now: float) -> None:
         # All worker processes that worked for the unusable database before must have ended first.
         self._drain()
-        if not self._workers and now >= self._database.next_try_at:
+        if not self._workers and now >= self._database_retry.next_try_at:
             with self.heartbeat.waiting_for_database():
-                self._database.try_join()
+                self._database_retry.try_join()
             self._tick_at = 0.0
 
     def _tick(self, now: float) -> None:
@@ -196,26 +196,28 @@ class NodeLoop:
 
     def _reap(self) -> None:
         ended = self._workers.list_ended()
-        victims = [handle.registered for handle in ended if handle.instance or handle.registered.lifespan_row]
+        victims = [
+            handle.registered_process for handle in ended if handle.instance or handle.registered_process.lifespan_row
+        ]
         for handle in ended:
             # `Supervisor.kill` asks no process to drain.
-            handle.registered.draining |= self._shutdown.is_asked
+            handle.registered_process.is_draining |= self._shutdown.is_asked
             self._handle_exit(handle)
             self._workers.remove(handle)
         if victims:
             self._bury(victims)
 
     def _handle_exit(self, handle: WorkerHandle) -> None:
-        drained, stopping = handle.registered.draining, self._shutdown.is_asked
+        drained, stopping = handle.registered_process.is_draining, self._shutdown.is_asked
         several = bool(self._job.database)
         code = 0 if handle.is_unborn else handle.exit_code
-        match judge_exit(code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
+        match judge_exit(code, drained=drained, stopping=stopping, killed=handle.was_killed, several=several):
             case Exit.DATABASE_UNFIT:
-                self._database.mark_lost()
+                self._database_retry.mark_lost()
             case Exit.CANNOT_WORK:
                 self.failure = PartboxError(f"worker process {handle.pid} cannot work; its log says why")
                 self._shutdown.ask_to_drain(self._job.settings.drain_timeout)
-                self._wake.wake()
+                self._wake_pipe.wake()
             case Exit.KILLED:
                 text = "process %d did not end in time and was killed: what ran may be delivered again"
                 self._log("killed", text, handle.pid, worker_pid=handle.pid)
@@ -230,5 +232,5 @@ class NodeLoop:
                 self._membership.bury(victims, self._workers.list_living())
         except Error as error:
             text = "could not free the partitions of %s, which are free when the lease is over: %s"
-            dead = counted(len(victims), "dead process")
+            dead = format_count(len(victims), "dead process")
             self._log("not_buried", text, dead, error, instances=len(victims))

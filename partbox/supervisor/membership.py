@@ -17,7 +17,7 @@ from uuid import UUID
 
 from psycopg import Error
 
-from partbox.db.connect import check, connect
+from partbox.db.connect import check_server, connect
 from partbox.db.delivery import instances, outstanding, proof
 from partbox.db.delivery.instances import MembershipView, Renewal
 from partbox.db.delivery.outstanding import UnfinishedEvents
@@ -41,7 +41,7 @@ from partbox.settings import Settings
 from partbox.supervisor.job_pickling import VERSION
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.planner import Planner
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox.worker.slot import PLAN_COUNT, STOPPING, Slot
 
 T = TypeVar("T")
@@ -74,8 +74,8 @@ class PeerMonitor:
     compare 200 leases and 256 owners every second, and the server would spend its time on that. A node that finds
     something late or amiss, or changes something, observes at every heartbeat.
 
-    `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `nodes`: their number at the
-    last observation."""
+    `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `node_count`: their number at
+    the last observation."""
 
     _settings: Settings
     _subscription: str
@@ -83,7 +83,7 @@ class PeerMonitor:
     _last_observed: tuple[datetime, float] | None = None
     _next_at: float = 0.0
     late_peers: dict[UUID, SeenHeartbeat] = field(default_factory=dict)
-    nodes: int = 1
+    node_count: int = 1
 
     def observe_soon(self) -> None:
         """Observe the leases of all nodes at the next heartbeat, out of turn."""
@@ -101,55 +101,55 @@ class PeerMonitor:
             return None
         since, before = self._last_observed or (None, now)
         # With many nodes some heartbeat always comes just after this observation, and would be late at the next one.
-        late_since = since if self.nodes <= FULL_SHARE_NODES else None
-        watch = instances.watch(conn, self._settings.schema_name, self._subscription, late_since)
-        unchanged = [each for each in watch.late if since is not None and each.heartbeat_at <= since]
-        late = [each for each in watch.late if since is None or each.heartbeat_at > since]
+        late_since = since if self.node_count <= FULL_SHARE_NODES else None
+        watch = instances.read_membership(conn, self._settings.schema_name, self._subscription, late_since)
+        unchanged = [each for each in watch.late_members if since is not None and each.heartbeat_at <= since]
+        late = [each for each in watch.late_members if since is None or each.heartbeat_at > since]
         self.late_peers = update_sightings(self.late_peers, late, now) | update_sightings(
             self.late_peers, unchanged, before
         )
         self._last_observed = (watch.clock, now)
-        self.nodes = watch.nodes
-        self._next_at = now + self._observe_pause(watch)
+        self.node_count = watch.nodes
+        self._next_at = now + self._compute_pause(watch)
         return watch
 
-    def _observe_pause(self, watch: MembershipView) -> float:
+    def _compute_pause(self, watch: MembershipView) -> float:
         # The result is the minimum of seconds until this node observes the others again. Nodes that take turns make
         # about `FULL_SHARE_NODES` observations per heartbeat together, and each node one in `MAX_ROTATION_LEASES`
         # leases at least.
         # 0 means at the next heartbeat.
-        if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= FULL_SHARE_NODES:
+        if watch.late_members or watch.has_unassigned or watch.has_orphaned or watch.nodes <= FULL_SHARE_NODES:
             return 0.0
-        return _rotation(watch.nodes, self._settings) * random.uniform(*ROTATION_JITTER)
+        return _compute_rotation(watch.nodes, self._settings) * random.uniform(*ROTATION_JITTER)
 
 
-def longest_rotation(nodes: int, settings: Settings) -> float:
+def compute_longest_rotation(nodes: int, settings: Settings) -> float:
     """Return the longest time between two observations by the same node, if all is calm (seconds)."""
     # `nodes` nodes take turns in observing each other.
     beat = beat_interval(nodes, settings.heartbeat, settings.lease)
-    return beat if nodes <= FULL_SHARE_NODES else _rotation(nodes, settings) * ROTATION_JITTER[1] + beat
+    return beat if nodes <= FULL_SHARE_NODES else _compute_rotation(nodes, settings) * ROTATION_JITTER[1] + beat
 
 
-def _rotation(nodes: int, settings: Settings) -> float:
+def _compute_rotation(nodes: int, settings: Settings) -> float:
     return min(settings.heartbeat * nodes / FULL_SHARE_NODES, MAX_ROTATION_LEASES * settings.lease)
 
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A worker process of this node, and its row in the database. `vouched`: it works, so its row is inserted or
+    """A worker process of this node, and its row in the database. `is_vouched`: it works, so its row is inserted or
     renewed. `is_row_leaving`: the row says that it leaves. `lifespan_row`: the row of a process in its lifespan."""
 
     slot: Slot
     pid: int
-    draining: bool = False
-    vouched: bool = True
+    is_draining: bool = False
+    is_vouched: bool = True
     is_row_leaving: bool = False
     lifespan_row: UUID | None = None
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         """True if the worker process was asked to end, by its supervisor or by a signal of its own."""
-        return self.draining or self.slot[STOPPING] > 0
+        return self.is_draining or self.slot[STOPPING] > 0
 
 
 class Membership:
@@ -166,13 +166,13 @@ class Membership:
         lifespan: str = "",
     ) -> None:
         self._settings = settings
-        self._lifespan = lifespan
+        self._lifespan_label = lifespan
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
         self._log = partial(log_event, log, subscription=subscription)
         # This id tells a start of a node from others of its name, in the order of their starts.
-        self._supervisor = uuid7()
+        self._supervisor_id = uuid7()
         self._pool = MembershipPool(settings, subscription, dsn, database)
         self._planner = Planner(self._schema, subscription, self._observers)
         self.heartbeat_streak = HeartbeatStreak(settings.lease)
@@ -187,9 +187,9 @@ class Membership:
         """Connect to the database, and check its schema, its cluster and the subscription. Raises `SchemaError` or
         `psycopg.Error`."""
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
-            migrate.check(conn, self._schema)
-            check(conn, self._schema)
-            if not instances.subscribed(conn, self._schema, self.subscription):
+            migrate.check_schema_version(conn, self._schema)
+            check_server(conn, self._schema)
+            if not instances.is_subscribed(conn, self._schema, self.subscription):
                 raise SchemaError(
                     f'there is no subscription {self.subscription!r} in schema "{self._schema}": check the name, or '
                     f"run `partbox subscription create {shlex.quote(self.subscription)}`"
@@ -204,10 +204,10 @@ class Membership:
         """The time at which this node's last successful heartbeat was sent (monotonic seconds), or None."""
         return self._last_renewed_at or None
 
-    def nodes(self) -> int:
+    def count_nodes(self) -> int:
         """Return how many nodes delivered for the subscription when last observed. Any thread may call this."""
         # This node makes the observations.
-        return self._peers.nodes
+        return self._peers.node_count
 
     def tick(self, processes: Sequence[RegisteredProcess]) -> float:
         """Renew the leases of this node's processes. Return the seconds until the next call is due."""
@@ -220,13 +220,13 @@ class Membership:
             self._renew(conn, processes)
             self._is_renewed = True
             self._mark_leaving(conn, processes)
-            new = [each for each in processes if each.slot.instance is None and each.vouched and not each.leaving]
+            new = [each for each in processes if each.slot.instance is None and each.is_vouched and not each.is_leaving]
             # Processes are new, or were buried in this tick.
             self._register(conn, new)
             self._note_lifespans(conn, processes)
             due = self._watch_peers(conn)
             self._publish_plans(processes)
-        return min(self._between_beats(), max(0.01, due))
+        return min(self._compute_beat_interval(), max(0.01, due))
 
     def try_tick(self, processes: Sequence[RegisteredProcess]) -> float:
         """Run `tick`, but log a database error instead of raising it. Return the seconds until the next call."""
@@ -234,7 +234,7 @@ class Membership:
             pause, reached = self.tick(processes), True
         except Error as error:
             pause, reached = RETRY_PAUSE, self.log_failed_tick(error)
-        self.heartbeat_streak.note(boottime(), reached=reached)
+        self.heartbeat_streak.note_look(boottime(), reached=reached)
         return pause
 
     def log_failed_tick(self, error: Error) -> bool:
@@ -249,7 +249,7 @@ class Membership:
         # Processes that were asked to end do not count as dead.
         with self._pool.connection() as conn:
             self._mark_leaving(conn, processes)
-            ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
+            ended = {process.slot.instance: process.is_leaving for process in processes if process.slot.instance}
             lifespan_row = {each.lifespan_row for each in processes if each.lifespan_row}
             left = {each for each, leaving in ended.items() if leaving} | lifespan_row
             self._bury(conn, [*ended, *lifespan_row], known_dead=True, left=left)
@@ -261,14 +261,14 @@ class Membership:
         for process in processes:
             process.slot[PLAN_COUNT] = self._planner.plan_count
 
-    def outstanding(self) -> OutstandingWork | None:
+    def find_outstanding_work(self) -> OutstandingWork | None:
         """Query the unfinished work of the subscription. Return None if the query failed, which is logged."""
-        return self._query(outstanding.outstanding)
+        return self._query(outstanding.read_outstanding)
 
-    def left_over(self) -> list[UnfinishedEvents] | None:
+    def list_unfinished_events(self) -> list[UnfinishedEvents] | None:
         """Query the number of unfinished events of the subscription, by kind. Return None if the query failed."""
         # The failure is logged.
-        return self._query(outstanding.left_over)
+        return self._query(outstanding.count_unfinished)
 
     def _query(self, query: Callable[[Conn, str, str], T]) -> T | None:
         try:
@@ -282,17 +282,17 @@ class Membership:
         # Only processes that this node vouches for are renewed. A process whose row no longer exists loses its
         # identity.
         by_instance = {
-            each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None
+            each.slot.instance: each for each in processes if each.is_vouched and each.slot.instance is not None
         }
         # Read the clocks before the statement is sent: trust counts from there.
         # The others count from a later moment, when the heartbeat is written. So this process stops trusting its lease
         # before another one may bury it.
         boot, wall, now = boottime(), time.time(), time.monotonic()
-        leaving = {id: process.leaving for id, process in by_instance.items() if id}
-        alive = instances.heartbeat(conn, self._schema, leaving)
+        leaving = {id: process.is_leaving for id, process in by_instance.items() if id}
+        alive = instances.renew_heartbeats(conn, self._schema, leaving)
         if len(alive) < len(by_instance):
             # If the table was replaced by another, all processes would look dead.
-            proof.intact(conn, self._schema, self.subscription)
+            proof.check_intact(conn, self._schema, self.subscription)
         self._check_history(alive)
         lease = self._settings.lease
         for instance, process in by_instance.items():
@@ -321,8 +321,8 @@ class Membership:
         # Processes that were asked to end, and no longer renew their rows, are marked as leaving.
         # Such processes are silent or have ended.
         for process in processes:
-            if process.leaving and not process.is_row_leaving and process.slot.instance is not None:
-                instances.leave(conn, self._schema, process.slot.instance)
+            if process.is_leaving and not process.is_row_leaving and process.slot.instance is not None:
+                instances.mark_leaving(conn, self._schema, process.slot.instance)
                 process.is_row_leaving = True
                 self._peers.observe_soon()
 
@@ -338,7 +338,7 @@ class Membership:
             process.slot.instance = by_pid[process.pid]
 
     def _insert(self, conn: Conn, pids: list[int]) -> dict[int, UUID]:
-        return instances.register(
+        return instances.register_instances(
             conn,
             self._schema,
             subscription=self.subscription,
@@ -347,28 +347,30 @@ class Membership:
             pids=pids,
             version=VERSION,
             lease=self._settings.lease,
-            supervisor=self._supervisor,
+            supervisor=self._supervisor_id,
         )
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         # The database shows which processes are still in the application's startup code (lifespan).
         # Each process that has been there for long gets a row without partitions, to show why no process works.
         now = boottime()
-        entered = [each for each in processes if each.lifespan_row and not each.slot.lifespan_seconds(now)]
+        entered = [each for each in processes if each.lifespan_row and not each.slot.count_lifespan_seconds(now)]
         if entered:
             rows = [each.lifespan_row for each in entered if each.lifespan_row]
             self._bury(conn, rows, known_dead=True, left=set(rows))
         for each in entered:
             each.lifespan_row = None
         leaving_rows = {each.lifespan_row: True for each in processes if each.lifespan_row}
-        alive = instances.heartbeat(conn, self._schema, leaving_rows) if leaving_rows else {}
+        alive = instances.renew_heartbeats(conn, self._schema, leaving_rows) if leaving_rows else {}
         for each in processes:
-            entering = each.slot.lifespan_seconds(now)
-            if each.lifespan_row not in alive and entering > LIFESPAN_NOTED_AFTER and not each.leaving:
+            entering = each.slot.count_lifespan_seconds(now)
+            if each.lifespan_row not in alive and entering > LIFESPAN_NOTED_AFTER and not each.is_leaving:
                 # One transaction, so that the row is never visible without the mark that it is leaving.
                 with conn.transaction():
                     row = self._insert(conn, [each.pid])[each.pid]
-                    instances.note_lifespan(conn, self._schema, row, instances.LifespanState(self._lifespan, entering))
+                    instances.note_lifespan(
+                        conn, self._schema, row, instances.LifespanState(self._lifespan_label, entering)
+                    )
                 each.lifespan_row = row
 
     def _watch_peers(self, conn: Conn) -> float:
@@ -377,35 +379,35 @@ class Membership:
         # Returned are the seconds until the next lease may be over, or the next heartbeat is due.
         watch = self._peers.observe(conn)
         if watch is None:
-            return self._between_beats()
+            return self._compute_beat_interval()
         now = time.monotonic()
         steady_since = now if self._steady_since is None else self._steady_since
-        decision = find_burials(watch.late, self._peers.late_peers, now, steady_since)
-        if decision.due or watch.orphaned:
-            self._bury(conn, decision.due, known_dead=False)
+        decision = find_burials(watch.late_members, self._peers.late_peers, now, steady_since)
+        if decision.due_instances or watch.has_orphaned:
+            self._bury(conn, decision.due_instances, known_dead=False)
         self._planner.plan_if_changed(conn, watch)
-        return self._between_beats() if decision.next_in is None else decision.next_in
+        return self._compute_beat_interval() if decision.next_in is None else decision.next_in
 
-    def _between_beats(self) -> float:
-        return beat_interval(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
+    def _compute_beat_interval(self) -> float:
+        return beat_interval(self._peers.node_count, self._settings.heartbeat, self._settings.lease)
 
     def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
         # Ended processes are removed from the database, and the partitions that this frees are logged.
         # Instances in `left` ended as asked, and do not count as dead.
-        gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
+        gone, freed = instances.bury_instances(conn, self._schema, victims, known_dead=known_dead)
         self._peers.observe_soon()
         self._planner.invalidate()
         dead = sum(instance not in left for instance in gone)
         if dead:
             self._observers.buried(dead)
         if freed and (dead or not gone):
-            self._log("buried", "%s", burial_text(dead, freed), instances=dead, partitions=freed)
+            self._log("buried", "%s", describe_burial(dead, freed), instances=dead, partitions=freed)
 
 
-def burial_text(buried: int, freed: int) -> str:
+def describe_burial(buried: int, freed: int) -> str:
     """Return a log message about partitions that were freed because their owners have died."""
     # `buried` processes died and left them, or they had no living owner.
-    what = counted(freed, "partition")
+    what = format_count(freed, "partition")
     if not buried:
         return f"{what} had no living owner, and may be claimed"
-    return f"{counted(buried, 'process')} died and left {what}, to be claimed by others"
+    return f"{format_count(buried, 'process')} died and left {what}, to be claimed by others"

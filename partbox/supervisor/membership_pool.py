@@ -38,7 +38,7 @@ class MembershipPool:
         self._subscription = subscription
         # The limit begins long, as there is no lease yet that could be lost.
         self._statement_limit = deadline_for_lease(settings.lease)
-        self._pool = _pool(settings, dsn, lambda: self._statement_limit, database)
+        self._pool = _build_pool(settings, dsn, lambda: self._statement_limit, database)
 
     def open(self) -> None:
         """Begin to open the pool's database connections in the background, without waiting for them."""
@@ -51,7 +51,7 @@ class MembershipPool:
     @contextmanager
     def connection(self) -> Iterator[Conn]:
         """Lend a tested connection during the `with` block. Raises `psycopg.Error` if the database is unreachable."""
-        conn = self._get_working()
+        conn = self._get_working_conn()
         try:
             yield conn
         except HungError as error:
@@ -65,25 +65,25 @@ class MembershipPool:
             self._pool.putconn(conn)
         self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
-    def _get_working(self) -> Conn:
+    def _get_working_conn(self) -> Conn:
         # The pool's own check is not used: it pauses after a broken connection, and always asks the server.
         # All connections that the pool has kept may be broken.
         for _ in range(MAX_CONNECTIONS):
             try:
-                return self._get_checked()
+                return self._get_tested_conn()
             except PoolTimeout:
                 raise
             except HungError as error:
                 self._note_hung(error)
             except Error:
                 pass
-        return self._get_checked()
+        return self._get_tested_conn()
 
-    def _get_checked(self) -> Conn:
+    def _get_tested_conn(self) -> Conn:
         conn = self._pool.getconn(self._lease)
         try:
-            deadlines.of(conn).limit = self._statement_limit
-            if _has_news(conn):
+            deadlines.deadline_of(conn).limit = self._statement_limit
+            if _has_waiting_data(conn):
                 conn.execute("")
         except BaseException:
             self._pool.putconn(conn)
@@ -97,7 +97,7 @@ class MembershipPool:
         self._statement_limit = min(self._statement_limit * 2, deadline_for_lease(self._lease))
 
 
-def _has_news(conn: Conn) -> bool:
+def _has_waiting_data(conn: Conn) -> bool:
     # Data that waits to be read on the connection means that the server closes it.
     # The server has announced its end or closed the connection. A silent loss is found by the next statement, which is
     # tried again soon.
@@ -106,7 +106,7 @@ def _has_news(conn: Conn) -> bool:
     return bool(readable.poll(0))
 
 
-def _pool(
+def _build_pool(
     settings: Settings, dsn: Callable[[], str], statement_limit: Callable[[], float], database: str
 ) -> ConnectionPool[Conn]:
     class MembershipConnection(Connection[Any]):

@@ -10,17 +10,17 @@ from partbox.db import connect
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.handlers import Handlers
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.logs.setup import worker_level
-from partbox.observe.metrics.registry import ApplicationRegistry, displays
+from partbox.observe.logs.setup import find_worker_level
+from partbox.observe.metrics.registry import ApplicationRegistry, list_displays
 from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
 from partbox.sinks.dead import build_dead_sender
 from partbox.supervisor.child import Job
-from partbox.supervisor.foreground import run
+from partbox.supervisor.foreground import run_supervisors
 from partbox.supervisor.serving import Pages, serve_pages
 from partbox.supervisor.supervisor import Supervisor
 from partbox.supervisor.systemd import report_unneeded
-from partbox.text.dsn import database_names
+from partbox.text.dsn import list_database_names
 
 log = logging.getLogger("partbox")
 
@@ -31,10 +31,10 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 class Nodes:
     """The configuration of the nodes that deliver for an outbox, from which they are built.
 
-    `processes` and `concurrency` come from the settings if they are None. `load` gives a worker process its handlers
-    and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events are sent,
-    at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it is
-    needed."""
+    `processes` and `concurrency` come from the settings if they are None. `load_handlers` gives a worker process its
+    handlers and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events
+    are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it
+    is needed."""
 
     database: OutboxDatabase
     handlers: Handlers
@@ -44,11 +44,11 @@ class Nodes:
     subscription: str = "default"
     processes: int | None = None
     concurrency: int | None = None
-    load: LoadHandlers | None = None
+    load_handlers: LoadHandlers | None = None
     dead_to: str | None = None
     prepare: Callable[[Subscriptions], object] | None = None
 
-    def supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
+    def build_supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
         """Build the supervisor for the database `dsn` (None: the outbox's own), not started yet."""
         # `name` is its name among several databases: the node then starts even without it, and tries again. `metrics`:
         # count them, which is always done with a registry.
@@ -56,17 +56,17 @@ class Nodes:
         if self.dead_to is not None:
             # Refuse a wrong URL here, and not in every process.
             build_dead_sender(self.dead_to)
-        dsn_source = self.database.source(dsn) if name else self.database.resolve(dsn)
-        meters = self.registry.separate(
-            self.subscription, *self.handlers.names(self.subscription, settings), wanted=metrics
+        dsn_source = self.database.build_dsn_source(dsn) if name else self.database.resolve_dsn(dsn)
+        meters = self.registry.build_node_meters(
+            self.subscription, *self.handlers.list_names(self.subscription, settings), wanted=metrics
         )
         job = Job(
             settings,
-            self.load or partial(_return_both, self.handlers, self.codecs),
+            self.load_handlers or partial(_return_both, self.handlers, self.codecs),
             dsn_source,
             self.subscription,
-            arguments.count("concurrency", self.concurrency, settings.concurrency),
-            worker_level(settings),
+            arguments.check_count("concurrency", self.concurrency, settings.concurrency),
+            find_worker_level(settings),
             self.dead_to,
             None if meters is None else meters.layout,
             name,
@@ -74,13 +74,13 @@ class Nodes:
         return Supervisor(
             job,
             handlers=self.handlers,
-            processes=arguments.count("processes", self.processes, settings.processes),
+            processes=arguments.check_count("processes", self.processes, settings.processes),
             meters=meters,
-            prepare=partial(self._enter, dsn, dsn_source),
+            prepare=partial(self._prepare_database, dsn, dsn_source),
         )
 
-    def _enter(self, dsn: str | None, dsn_source: Callable[[], str]) -> None:
-        self.database.prepare(dsn, dsn_source)
+    def _prepare_database(self, dsn: str | None, dsn_source: Callable[[], str]) -> None:
+        self.database.prepare_schema(dsn, dsn_source)
         if self.prepare is not None:
             self.prepare(Subscriptions(dsn_source, self.database.settings))
 
@@ -98,11 +98,11 @@ class Nodes:
             log_event(log, "disabled", text)
             report_unneeded(text)
             return 0
-        names = database_names([connect.resolve(dsn) for dsn in dsns]) if len(dsns) > 1 else [""]
+        names = list_database_names([connect.resolve_dsn(dsn) for dsn in dsns]) if len(dsns) > 1 else [""]
         metrics = settings.http is not None
-        nodes = [self.supervisor(*each, metrics=metrics) for each in zip(dsns or (None,), names, strict=True)]
-        with serve_pages(settings.http, nodes, pages, displays(self.handlers.observers)):
-            return run(nodes, until_empty=until_empty)
+        nodes = [self.build_supervisor(*each, metrics=metrics) for each in zip(dsns or (None,), names, strict=True)]
+        with serve_pages(settings.http, nodes, pages, list_displays(self.handlers.observers)):
+            return run_supervisors(nodes, until_empty=until_empty)
 
 
 def _return_both(handlers: Handlers, codecs: Codecs) -> tuple[Handlers, Codecs]:

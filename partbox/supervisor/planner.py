@@ -10,9 +10,9 @@ from partbox.db.operator import subscriptions
 from partbox.db.sql import Conn
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.assignment import assign, needs_plan
-from partbox.protocol.intervals import share
-from partbox.text.wording import counted
+from partbox.protocol.assignment import assign_partitions, needs_plan
+from partbox.protocol.intervals import compute_turn_chance
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -39,9 +39,13 @@ class Planner:
     def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
         """Reassign partitions if processes have come or gone since the last check, or if a periodic check is due."""
         # A check that made a new plan does not count: the next call checks again.
-        if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
+        if (
+            watch.has_unassigned
+            or watch.membership_version != self._checked_shape
+            or time.monotonic() >= self._recheck_at
+        ):
             self._checked_shape = watch.membership_version if self.plan(conn) else None
-            self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
+            self._recheck_at = time.monotonic() + RECHECK_SECONDS / compute_turn_chance(watch.nodes)
 
     def invalidate(self) -> None:
         """Have the next call of `plan_if_changed` check anew whether partitions must be reassigned."""
@@ -50,24 +54,24 @@ class Planner:
     def plan(self, conn: Conn) -> bool:
         """Assign partitions evenly to the living processes if needed. Return True if no plan was needed."""
         # Nothing is done if another node plans meanwhile.
-        found = instances.members(conn, self._schema, self._subscription)
-        members = [each.instance_id for each in found if not each.draining]
-        current = instances.assignees(conn, self._schema, self._subscription)
+        found = instances.list_members(conn, self._schema, self._subscription)
+        members = [each.instance_id for each in found if not each.is_draining]
+        current = instances.list_assignees(conn, self._schema, self._subscription)
         self._log_pause(conn, is_idle=not current)
         if not current or not needs_plan(current, members):
             return bool(current)
-        planned = assign(current, members)
+        planned = assign_partitions(current, members)
         moved = sum(before != after for before, after in zip(current, planned, strict=True))
-        if instances.plan(conn, self._schema, self._subscription, members, current, planned):
+        if instances.assign_partitions(conn, self._schema, self._subscription, members, current, planned):
             self.plan_count += 1
             self._observers.planned(moved)
-            self._log("planned", "%s", plan_text(moved, len(members)), partitions=moved, instances=len(members))
+            self._log("planned", "%s", describe_plan(moved, len(members)), partitions=moved, instances=len(members))
         return False
 
     def _log_pause(self, conn: Conn, *, is_idle: bool) -> None:
         if is_idle == self._is_idle:
             return
-        paused = is_idle and subscriptions.paused(conn, self._schema, self._subscription)
+        paused = is_idle and subscriptions.is_paused(conn, self._schema, self._subscription)
         if paused is None:
             text = "subscription %r no longer exists: stop this worker"
             self._log("subscription_gone", text, self._subscription)
@@ -79,11 +83,11 @@ class Planner:
         self._is_idle = paused is not False
 
 
-def plan_text(moved: int, members: int) -> str:
+def describe_plan(moved: int, members: int) -> str:
     """Return a log message about `moved` partitions that were reassigned among `members` processes, with the reason."""
-    what = counted(moved, "partition")
+    what = format_count(moved, "partition")
     if members == 0:
         return f"no process is left that delivers: {what} wait for one"
     if members == 1:
         return f"assigned {what} to the only process"
-    return f"moving {what}, so that {counted(members, 'process')} have even shares"
+    return f"moving {what}, so that {format_count(members, 'process')} have even shares"

@@ -13,13 +13,13 @@ from psycopg import Error
 
 from partbox.duration import format_duration
 from partbox.errors import PartboxError
-from partbox.observe.logs.database import about
+from partbox.observe.logs.database import log_for_database
 from partbox.observe.logs.log_event import log_event
 from partbox.operations.purge import purge
-from partbox.protocol.intervals import share
+from partbox.protocol.intervals import compute_turn_chance
 from partbox.segments import maintain_segments
 from partbox.settings import Settings
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox.purge")
 
@@ -43,43 +43,43 @@ class Purging:
         self._settings = settings
         self._dsn = dsn
         self._database = database
-        self._nodes = nodes
+        self._count_nodes = nodes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partbox-purge", daemon=True)
-        self._started = False
+        self._has_started = False
         self._logged_problem: str | None = None
 
     def start(self) -> None:
         """Start the thread that purges old records. A second call does nothing. Raises `PartboxError` after a stop."""
         if self._stopping.is_set():
             raise PartboxError("this purger was stopped: make a new one by outbox.purger()")
-        if not self._started:
-            self._started = True
+        if not self._has_started:
+            self._has_started = True
             self._thread.start()
 
     def stop(self) -> None:
         """End the purging thread after its current step. A second call, or a call before the start, is harmless."""
         self._stopping.set()
-        if self._started:
+        if self._has_started:
             self._thread.join(STOP_TIMEOUT)
 
     def _run(self) -> None:
         interval = min(self._settings.purge_interval, threading.TIMEOUT_MAX)
         due = time.monotonic() + uniform(FIRST_SHARE, 1.0) * interval
         next_check = uniform(FIRST_SHARE, 1.0) * SEGMENT_INTERVAL
-        with about(self._database):
+        with log_for_database(self._database):
             while not self._stopping.wait(max(0.0, min(due - time.monotonic(), next_check))):
                 next_check = uniform(0.5, 1.5) * SEGMENT_INTERVAL
                 if time.monotonic() >= due:
-                    self._try(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
+                    self._try_step(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
                     due = time.monotonic() + interval
-                elif random() < share(self._nodes()):
-                    self._try(
+                elif random() < compute_turn_chance(self._count_nodes()):
+                    self._try_step(
                         self._maintain_segments, "segments_failed", "segments of the log were not tended", next_check
                     )
 
     def _purge(self) -> None:
-        purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
+        purged = purge(self._dsn, self._settings, patient=True, is_stopped=self._stopping.is_set)
         self._log_segments(purged.archived, purged.files, purged.unarchived, purged.untended)
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
@@ -96,7 +96,9 @@ class Purging:
         # This logs how many records were archived, and problems with segments of the event log.
         # An unchanged problem of the archive is logged once.
         if records:
-            log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
+            log_event(
+                log, "archived", "archived %s in %s", format_count(records, "record"), format_count(files, "file")
+            )
         if problem is not None and problem != self._logged_problem:
             log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
         self._logged_problem = problem
@@ -104,7 +106,7 @@ class Purging:
             text = "segments of the log were not changed, and it is tried again: %s"
             log_event(log, "segments_failed", text, untended)
 
-    def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
+    def _try_step(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
         # An error of the step is logged instead of raised, with its consequence until the next attempt, `pause` seconds
         # later.
         try:

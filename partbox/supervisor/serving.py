@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.http.address import Address, address, allowed_hosts
+from partbox.http.address import Address, build_allowed_hosts, parse_address
 from partbox.http.server import HttpServer, check_installed
 from partbox.observe.collector import DatabaseCollector
 from partbox.observe.health.database_probe import DatabaseProbe
-from partbox.observe.health.health import Siblings, folder, siblings
+from partbox.observe.health.health import Siblings, build_folder, list_siblings
 from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
@@ -39,7 +39,7 @@ def serve_pages(
     if listen_at is None and not displays:
         yield
         return
-    listen_address = None if listen_at is None else address(listen_at)
+    listen_address = None if listen_at is None else parse_address(listen_at)
     if listen_address is not None:
         check_installed()
     prefix = supervisors[0].settings.metrics_prefix
@@ -48,7 +48,7 @@ def serve_pages(
         overview_caches = [_open_cache(supervisor, stack) for supervisor in supervisors]
         monitored = [_monitor(*each) for each in zip(supervisors, overview_caches, strict=True)]
         for each in displays:
-            stack.callback(each.show(prefix, DatabaseCollector(prefix, monitored)))
+            stack.callback(each.export_collector(prefix, DatabaseCollector(prefix, monitored)))
         if listen_address is not None:
             stack.callback(_start_server(listen_address, supervisors, pages, overview_caches, monitored).stop)
         yield
@@ -63,15 +63,17 @@ def _start_server(
 ) -> HttpServer:
     from starlette.applications import Starlette
 
-    from partbox.http.routes import routes
+    from partbox.http.routes import build_routes
 
     settings = supervisors[0].settings
     more = _build_routes(supervisors, pages, listen_address, overview_caches, monitored) if pages is not None else ()
-    probes = routes(settings.metrics_prefix, monitored, allowed_hosts(listen_address.host, settings.http_names))
+    probes = build_routes(
+        settings.metrics_prefix, monitored, build_allowed_hosts(listen_address.host, settings.http_names)
+    )
     server = HttpServer(Starlette(routes=[*probes, *more]), *listen_address)
     server.start()
     text = f"metrics and health checks at %s{', with the live page' if more else ''}"
-    log_event(log, "http_started", text, server.address, address=server.address)
+    log_event(log, "http_started", text, server.url, address=server.url)
     return server
 
 
@@ -86,10 +88,10 @@ def _build_routes(
     from starlette.routing import Mount
 
     made = [
-        pages(each.settings, each.dsn, listen_address, overview_cache, partial(siblings, monitored, position))
+        pages(each.settings, each.dsn, listen_address, overview_cache, partial(list_siblings, monitored, position))
         for position, (each, overview_cache) in enumerate(zip(supervisors, overview_caches, strict=True))
     ]
-    others = [Mount(f"/{folder(position)}", routes=routes) for position, routes in enumerate(made) if position]
+    others = [Mount(f"/{build_folder(position)}", routes=routes) for position, routes in enumerate(made) if position]
     return [*others, *made[0]]
 
 
@@ -106,6 +108,6 @@ def _monitor(supervisor: Supervisor, overview_cache: CachedOverview) -> Monitore
         supervisor.settings.node,
         supervisor.subscription,
         supervisor.meters if supervisor.meters is not None else Meters(()),
-        DatabaseProbe(overview_cache.overview, supervisor.database),
-        supervisor.vitals,
+        DatabaseProbe(overview_cache.read_overview, supervisor.database),
+        supervisor.read_vitals,
     )

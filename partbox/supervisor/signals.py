@@ -13,21 +13,21 @@ class SignalFlag:
     `threading.Event` is not reentrant: a handler that interrupts the main thread's own wait would block for ever."""
 
     def __init__(self) -> None:
-        self._set = False
+        self._is_set = False
 
     def set(self) -> None:
         """Set the flag, which ends the wait for it. A signal handler may call this."""
-        self._set = True
+        self._is_set = True
 
     def is_set(self) -> bool:
-        return self._set
+        return self._is_set
 
     def wait(self, timeout: float) -> bool:
         """Wait for up to `timeout` seconds until the flag is set. Return True if it is set."""
         until = time.monotonic() + timeout
-        while not self._set and (left := until - time.monotonic()) > 0:
+        while not self._is_set and (left := until - time.monotonic()) > 0:
             time.sleep(min(CHECK_INTERVAL, left))
-        return self._set
+        return self._is_set
 
 
 @contextmanager

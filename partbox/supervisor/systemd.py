@@ -9,10 +9,10 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from operator import or_
 
-from partbox.observe.health.health import list_fatal, list_temporary
+from partbox.observe.health.health import list_fatal_problems, list_temporary_problems
 from partbox.observe.health.vitals import SupervisorVitals
 from partbox.supervisor.supervisor import Supervisor
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 MAX_VALUE_LENGTH = 1_000  # characters of a value
 STATUS_INTERVAL = 1.0  # seconds between two status lines
@@ -22,13 +22,13 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 class NotifySocket:
     """A client of systemd's sd_notify(3) protocol, which sends one datagram per message, without a library. `address`
-    is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog` seconds."""
+    is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog_seconds` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        self.watchdog = watchdog
+        self.watchdog_seconds = watchdog
 
     def send(self, **values: str) -> bool:
         """Send values, such as READY or STATUS, to systemd without waiting. Return False to send them again."""
@@ -63,32 +63,36 @@ class SystemdService:
         self._supervisors = supervisors
         self._socket = given
         # States that were sent, and are sent only once.
-        self._sent_once: set[str] = set()
-        self._status = ""
-        self._status_at = 0.0
-        self._alive_at = 0.0
+        self._sent_states: set[str] = set()
+        self._sent_status = ""
+        self._next_status_at = 0.0
+        self._next_sign_at = 0.0
 
     def notify(self) -> None:
         """Send systemd the state, the status line and the watchdog's sign of life, each if due. Never waits."""
         # The states are sent when they are newly reached.
         if self._socket is not None:
-            self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
+            self._send(
+                self._socket, [(each.database, each.read_vitals()) for each in self._supervisors], time.monotonic()
+            )
 
     def _send(self, to: NotifySocket, nodes: Sequence[tuple[str, SupervisorVitals]], now: float) -> None:
-        values = dict.fromkeys({*reached_states([node for _, node in nodes])} - self._sent_once, "1")
-        if (text := status_line(nodes)) != self._status and (values or now >= self._status_at):
+        values = dict.fromkeys({*list_reached_states([node for _, node in nodes])} - self._sent_states, "1")
+        if (text := format_status_line(nodes)) != self._sent_status and (values or now >= self._next_status_at):
             values["STATUS"] = text
-        if to.watchdog is not None and now >= self._alive_at:
+        if to.watchdog_seconds is not None and now >= self._next_sign_at:
             values |= (
-                {"WATCHDOG": "1"} if all(is_alive(node, to.watchdog / SIGNS_PER_TIMEOUT) for _, node in nodes) else {}
+                {"WATCHDOG": "1"}
+                if all(is_alive(node, to.watchdog_seconds / SIGNS_PER_TIMEOUT) for _, node in nodes)
+                else {}
             )
         if not values or not to.send(**values):
             return
-        self._sent_once |= values.keys() & {READY, STOPPING}
+        self._sent_states |= values.keys() & {READY, STOPPING}
         if "STATUS" in values:
-            self._status, self._status_at = text, now + STATUS_INTERVAL
+            self._sent_status, self._next_status_at = text, now + STATUS_INTERVAL
         if "WATCHDOG" in values:
-            self._alive_at = now + (to.watchdog or 0.0) / SIGNS_PER_TIMEOUT
+            self._next_sign_at = now + (to.watchdog_seconds or 0.0) / SIGNS_PER_TIMEOUT
 
 
 @contextmanager
@@ -108,21 +112,21 @@ def report_unneeded(why: str) -> None:
             given.send(READY="1", STATUS=why)
 
 
-def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
+def list_reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
     """Yield the systemd states READY and STOPPING, each if all supervisors have reached it."""
     # Each is sent once.
-    if all_deliver(vitals):
+    if are_all_delivering(vitals):
         yield READY
-    if all(node.stopping for node in vitals):
+    if all(node.is_stopping for node in vitals):
         yield STOPPING
 
 
-def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
+def are_all_delivering(vitals: Sequence[SupervisorVitals]) -> bool:
     """Return True if each database has a worker process that is ready to deliver and holds a lease."""
     # Unusable databases are excused, but not all of them.
-    leases = [any(process.ready and process.trusted for process in node.processes) for node in vitals]
+    leases = [any(process.is_ready and process.is_trusted for process in node.processes) for node in vitals]
     excused = [node.hindrance is not None for node in vitals]
-    return any(leases) and not any(node.stopping for node in vitals) and all(map(or_, leases, excused))
+    return any(leases) and not any(node.is_stopping for node in vitals) and all(map(or_, leases, excused))
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
@@ -130,17 +134,17 @@ def is_alive(vitals: SupervisorVitals, within: float) -> bool:
     fatal problem is known."""
     # A loop without steps is as bad as a main thread that hangs, and in both cases the watchdog restarts the service. A
     # loop that waits for its database counts as alive, because a restart would not help.
-    turns = not vitals.started or not vitals.running or vitals.loop_age <= within
-    return turns and not any(list_fatal(vitals))
+    turns = not vitals.has_started or not vitals.is_running or vitals.loop_age <= within
+    return turns and not any(list_fatal_problems(vitals))
 
 
-def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
+def format_status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
     """Return one line about the partitions, processes and problems of all supervisors, for systemd's status display."""
-    values = [(database, _status(node)) for database, node in nodes]
+    values = [(database, _format_status(node)) for database, node in nodes]
     return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 
 
-def _status(vitals: SupervisorVitals) -> str:
+def _format_status(vitals: SupervisorVitals) -> str:
     owned = sum(process.partitions for process in vitals.processes)
-    has = f"{counted(owned, 'partition')} in {counted(len(vitals.processes), 'process')}"
-    return ", ".join((has, *list_fatal(vitals), *list_temporary(vitals)))
+    has = f"{format_count(owned, 'partition')} in {format_count(len(vitals.processes), 'process')}"
+    return ", ".join((has, *list_fatal_problems(vitals), *list_temporary_problems(vitals)))

@@ -4,11 +4,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from partbox.observe.logs.database import about
+from partbox.observe.logs.database import log_for_database
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.outstanding import IDLE_PATIENCE, Standstill
 from partbox.supervisor.supervisor import Supervisor
-from partbox.text.wording import age, command
+from partbox.text.wording import format_age, format_command
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -42,41 +42,44 @@ class UntilEmpty:
         # A node whose database cannot be used counts as having nothing left.
         if node.blocker is not None:
             return True
-        with about(node.database):
-            work = node.outstanding() if node.is_joined else None
+        with log_for_database(node.database):
+            work = node.find_outstanding_work() if node.is_joined else None
         patience = max(IDLE_PATIENCE, PATIENCE_LEASES * node.settings.lease)
         return work is not None and standstill.is_over(work, patience, time.monotonic())
 
 
 def _is_done(node: Supervisor) -> bool:
-    with about(node.database):
+    with log_for_database(node.database):
         blocker = node.blocker
         if blocker is not None:
             text = "what is due in the other databases is delivered, and nothing of this one: %s"
             log_event(log, "not_delivered", text, blocker, subscription=node.subscription)
             return False
-        work = node.outstanding()
+        work = node.find_outstanding_work()
         if work is None or work.is_done:
             return work is not None
         text = "this node ends, and in subscription %r is left: %s; %s"
-        log_event(log, "left_over", text, node.subscription, _left_text(node), _remedy(node, paused=work.paused),
-                  subscription=node.subscription)  # fmt: skip
+        log_event(log, "left_over", text, node.subscription, _describe_left_over(node),
+                  _describe_remedy(node, paused=work.is_paused), subscription=node.subscription)  # fmt: skip
         return False
 
 
-def _left_text(node: Supervisor) -> str:
-    kinds = node.left_over() or ()
-    texts = (f"{each.events:,} {each.what}{_due_text(each.due_in)}" for each in kinds)
+def _describe_left_over(node: Supervisor) -> str:
+    kinds = node.list_unfinished_events() or ()
+    texts = (f"{each.events:,} {each.what}{_format_due_time(each.due_in)}" for each in kinds)
     return ", ".join(texts) or "nothing by now"
 
 
-def _due_text(seconds: float | None) -> str:
-    return f" (the first is due in {age(seconds)})" if seconds else ""
+def _format_due_time(seconds: float | None) -> str:
+    return f" (the first is due in {format_age(seconds)})" if seconds else ""
 
 
-def _remedy(node: Supervisor, *, paused: bool) -> str:
+def _describe_remedy(node: Supervisor, *, paused: bool) -> str:
     schema = node.settings.schema_name
     if paused:
-        return f"it is paused: {command('subscription resume', schema, None, node.subscription)}, and run this again"
-    blocked, doctor = command("blocked list", schema, node.subscription), command("doctor", schema)
+        return (
+            f"it is paused: {format_command('subscription resume', schema, None, node.subscription)}, and run "
+            "this again"
+        )
+    blocked, doctor = format_command("blocked list", schema, node.subscription), format_command("doctor", schema)
     return f"{blocked} names the events that others wait for, {doctor} what hinders them; then run this again"

@@ -39,7 +39,7 @@ class WorkerHandle:
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
-        self.meter = Meter.shared(job.layout, context) if job.layout is not None else None
+        self.meter = Meter.create_shared(job.layout, context) if job.layout is not None else None
         cells = self.meter and self.meter.cells
         slot = Slot(*memory, index)
         slot.clear()
@@ -49,17 +49,17 @@ class WorkerHandle:
             name=f"partbox-worker-{index}",
             daemon=False,
         )
-        _leave_a_deleted_folder()
+        _leave_deleted_folder()
         # Signals are held back until the child ignores them itself. The supervisor decides about their meaning.
         with hold_signals():
             self._process.start()
         self.started_at = time.monotonic()
-        self.killed = self.is_unborn = False
+        self.was_killed = self.is_unborn = False
         self._reset_signs(slot, self._process.pid)
 
     def _reset_signs(self, slot: Slot, pid: int) -> None:
         # A process is not vouched for before it has read.
-        self.registered = RegisteredProcess(slot, pid, vouched=False)
+        self.registered_process = RegisteredProcess(slot, pid, is_vouched=False)
         # The signs of life at the supervisor's last check.
         self.last_signs: ChildSigns | None = None
         # The last time at which the process was seen silent for the good reason that a handler runs.
@@ -70,12 +70,12 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        return self.registered.pid
+        return self.registered_process.pid
 
     @property
     def instance(self) -> UUID | None:
         """The id under which the worker process is registered in the database, or None before registration."""
-        return self.registered.slot.instance
+        return self.registered_process.slot.instance
 
     @property
     def sentinel(self) -> int:
@@ -90,21 +90,21 @@ class WorkerHandle:
     @property
     def handler_timeout(self) -> float:
         """The longest timeout of the handlers in the worker process (seconds), or 0.0 if some have none."""
-        return self.registered.slot[TIMEOUT]
+        return self.registered_process.slot[TIMEOUT]
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True if the worker process can get partitions, because it has begun to poll or save."""
-        return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
+        return self.registered_process.slot[POLL_TICK] > 0 or self.registered_process.slot[SAVE_TICK] > 0
 
-    def signs(self) -> ChildSigns:
+    def update_signs(self) -> ChildSigns:
         """Compute and remember the signs of life of the worker process, such as seconds of silence."""
         # A leaving process is never idle, because it ends by itself.
-        slot, now = self.registered.slot, boottime()
+        slot, now = self.registered_process.slot, boottime()
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
         if running and not is_stopped:
             self._busy_at = now
-        if not self.ready:
+        if not self.is_ready:
             self._ready_at = now
         ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
         if running and now - max(ticks) > HOLD_SECONDS:
@@ -114,49 +114,53 @@ class WorkerHandle:
         since = self._busy_at if not running else 0.0
         silent, half_silent = now - max(*ticks, since), now - max(min(ticks), since)
         has_read = slot[READ_AT] > 0
-        stuck = slot.hung_seconds(now)
-        idle = max(self._seconds_since(slot.worked_at), stuck) if has_read and not self.registered.leaving else 0.0
+        stuck = slot.count_hung_seconds(now)
+        idle = (
+            max(self._count_idle_seconds(slot.worked_at), stuck)
+            if has_read and not self.registered_process.is_leaving
+            else 0.0
+        )
         self.last_signs = ChildSigns(
             silent, now - running if running else None, is_stopped, half_silent, idle, has_read, stuck
         )
         return self.last_signs
 
-    def _seconds_since(self, worked_at: float) -> float:
+    def _count_idle_seconds(self, worked_at: float) -> float:
         # The process last worked at `worked_at`. The time of a handler that held the interpreter does not count,
         # because such a handler blocks the process.
-        return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
+        return boottime() - max(worked_at, self._held_at, self._ready_at) if self.is_ready else 0.0
 
-    def process(self) -> ProcessVitals:
+    def read_vitals(self) -> ProcessVitals:
         """Return the health of the worker process at the last check. Any thread may call this."""
         # The supervisor made this check a quarter of a second ago.
-        slot, last_signs = self.registered.slot, self.last_signs
+        slot, last_signs = self.registered_process.slot, self.last_signs
         return ProcessVitals(
             pid=self.pid,
-            ready=self.ready,
-            silent=last_signs.silent if last_signs is not None else 0.0,
-            handler=last_signs.handler if last_signs is not None else None,
-            unread=self._seconds_since(slot[READ_AT]) if last_signs is not None else 0.0,
-            unsaved=self._seconds_since(slot[SAVED_AT]) if last_signs is not None else 0.0,
-            vouched=self.registered.vouched,
-            trusted=slot.instance is not None and slot.is_trusted(),
+            is_ready=self.is_ready,
+            silent_seconds=last_signs.silent_for if last_signs is not None else 0.0,
+            handler_seconds=last_signs.handler_seconds if last_signs is not None else None,
+            unread_seconds=self._count_idle_seconds(slot[READ_AT]) if last_signs is not None else 0.0,
+            unsaved_seconds=self._count_idle_seconds(slot[SAVED_AT]) if last_signs is not None else 0.0,
+            is_vouched=self.registered_process.is_vouched,
+            is_trusted=slot.instance is not None and slot.is_trusted(),
             instance=slot.instance,
             partitions=int(slot[OWNED]),
-            entering=slot.lifespan_seconds(boottime()),
+            lifespan_seconds=slot.count_lifespan_seconds(boottime()),
         )
 
     def drain(self) -> None:
         """Ask the worker process to finish its handlers, release its partitions and end."""
         # A process that still loads its handlers is killed.
-        self.registered.draining = True
-        self.registered.slot[STOPPING] = 1.0
+        self.registered_process.is_draining = True
+        self.registered_process.slot[STOPPING] = 1.0
         # Such a process owns nothing, and gets no identity.
-        if not (self.ready or self.registered.slot[LIFESPAN_SINCE]):
+        if not (self.is_ready or self.registered_process.slot[LIFESPAN_SINCE]):
             self.is_unborn = True
             self._process.kill()
 
     def kill(self) -> None:
         """Kill the worker process at once, and remember that the supervisor did so."""
-        self.killed = True
+        self.was_killed = True
         self._process.kill()
 
     def join(self, timeout: float | None = None) -> None:
@@ -169,7 +173,7 @@ class WorkerHandle:
         self._process.close()
 
 
-def _leave_a_deleted_folder() -> None:
+def _leave_deleted_folder() -> None:
     # A spawned process begins in the current folder and would fail if it is deleted, so a new empty one is used then.
     try:
         os.getcwd()

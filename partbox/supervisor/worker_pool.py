@@ -19,7 +19,7 @@ from partbox.supervisor.child import Job
 from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT_SECONDS, RestartBackoff
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.text.wording import counted, describe_exit
+from partbox.text.wording import describe_exit, format_count
 from partbox.worker.slot import LIFESPAN_SINCE, allocate_shared
 
 log = logging.getLogger("partbox.supervisor")
@@ -51,7 +51,7 @@ class WorkerPool:
         # The next `adjust_count` starts or ends some.
         if not 1 <= wanted <= MAX_PROCESSES:
             raise PartboxError(f"processes must be from 1 to {MAX_PROCESSES}, not {wanted}")
-        self.wanted = wanted
+        self.wanted_count = wanted
 
     def list_handles(self) -> list[WorkerHandle]:
         """Return the handles of all worker processes of this node. Any thread may call this."""
@@ -73,15 +73,19 @@ class WorkerPool:
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
     @property
-    def has_arriving(self) -> bool:
+    def has_arriving_process(self) -> bool:
         """True if a worker process is ready and waits to be registered in the database."""
-        return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
+        return any(
+            handle.instance is None and handle.registered_process.is_vouched for handle in self._handles.values()
+        )
 
     def list_living(self) -> list[RegisteredProcess]:
         """Return the worker processes that either work or run the application's startup code (lifespan)."""
         # Processes that have ended are left out.
-        begun = (each for each in self._handles.values() if each.ready or each.registered.slot[LIFESPAN_SINCE])
-        return [handle.registered for handle in begun if handle.exit_code is None]
+        begun = (
+            each for each in self._handles.values() if each.is_ready or each.registered_process.slot[LIFESPAN_SINCE]
+        )
+        return [handle.registered_process for handle in begun if handle.exit_code is None]
 
     def list_ended(self) -> list[WorkerHandle]:
         """Return the worker processes that have ended and were not removed from the pool yet."""
@@ -90,18 +94,18 @@ class WorkerPool:
     def adjust_count(self, now: float) -> bool:
         """Start or end worker processes until there are as many as wanted. Return True if any begin to drain."""
         # Missing processes are spawned, or the youngest are drained.
-        staying = [handle for handle in self._handles.values() if not handle.registered.draining]
-        if len(staying) < self.wanted and now >= self._spawn_at:
-            self._spawn(now, self.wanted - len(staying))
+        staying = [handle for handle in self._handles.values() if not handle.registered_process.is_draining]
+        if len(staying) < self.wanted_count and now >= self._spawn_at:
+            self._spawn(now, self.wanted_count - len(staying))
         staying.sort(key=lambda handle: handle.started_at)
-        return self._drain(staying[self.wanted :])
+        return self._drain(staying[self.wanted_count :])
 
     def drain(self) -> bool:
         """Ask all worker processes to finish and end. Return True if any were not asked before."""
         return self._drain(list(self._handles.values()))
 
     def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
-        undrained = [handle for handle in handles if not handle.registered.draining]
+        undrained = [handle for handle in handles if not handle.registered_process.is_draining]
         for handle in undrained:
             handle.drain()
         return bool(undrained)
@@ -115,7 +119,7 @@ class WorkerPool:
                 with self._lock:
                     self._handles[index] = handle
                 if self._meters is not None and handle.meter is not None:
-                    self._meters.join(handle.meter)
+                    self._meters.add_meter(handle.meter)
         except OSError as error:
             pause = self.backoff.next_pause()
             self._spawn_at = now + pause
@@ -128,26 +132,26 @@ class WorkerPool:
         # Idle time counts only while this node has reached the database without a break, for `steady` seconds.
         settings = self._job.settings
         for handle in self._handles.values():
-            signs = handle.signs()
-            signs = replace(signs, idle=min(signs.idle, steady))
+            signs = handle.update_signs()
+            signs = replace(signs, idle_for=min(signs.idle_for, steady))
             patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
-            handle.registered.vouched = should_renew_lease(signs, patience)
-            if should_kill(signs, patience) and not handle.killed:
+            handle.registered_process.is_vouched = should_renew_lease(signs, patience)
+            if should_kill(signs, patience) and not handle.was_killed:
                 self._log_killed(handle, signs)
                 handle.kill()
 
     def _log_killed(self, handle: WorkerHandle, signs: ChildSigns) -> None:
-        if signs.silent < signs.stuck:
-            name, seconds = "idle", signs.stuck
+        if signs.silent_for < signs.stuck_for:
+            name, seconds = "idle", signs.stuck_for
             text = (
                 "process %d has started nothing for %.1f s, though events wait and no handler runs: something else of "
                 "the application does not return, and it is killed and replaced"
             )
-        elif signs.silent < signs.idle:
-            name, seconds = "idle", signs.idle
+        elif signs.silent_for < signs.idle_for:
+            name, seconds = "idle", signs.idle_for
             text = "process %d has neither read nor saved for %.1f s, though its node can: it is killed and replaced"
         else:
-            name, seconds = "silent", signs.silent
+            name, seconds = "silent", signs.silent_for
             text = "process %d shows no life for %.1f s and is killed and replaced"
         self._log(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
 
@@ -157,11 +161,11 @@ class WorkerPool:
         text = "process %d %s; its partitions go to others and it is replaced"
         self._log("crash", text, handle.pid, describe_exit(code), worker_pid=handle.pid, exit_code=code)
         if self._meters is not None:
-            self._meters.own.add("process_restarts_total")
+            self._meters.own_meter.add("process_restarts_total")
         self._spawn_at = now + self.backoff.note_death(now, now - handle.started_at)
         if (deaths := self.backoff.count_recent(now)) >= CRASH_LOOP:
             text = "%s died within %g s: look at the first of their errors"
-            died = counted(deaths, "process")
+            died = format_count(deaths, "process")
             self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
@@ -187,4 +191,4 @@ class WorkerPool:
     def _close_handle(self, handle: WorkerHandle) -> None:
         handle.close()
         if self._meters is not None and handle.meter is not None:
-            self._meters.retire(handle.meter)
+            self._meters.retire_meter(handle.meter)

@@ -17,8 +17,8 @@ from partbox.classes.bridge import add_bridges
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.handlers.annotations import Annotations
-from partbox.handlers.dependencies import found
-from partbox.text.printing import printable_line
+from partbox.handlers.dependencies import find_dependencies
+from partbox.text.printing import shorten_line
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -30,7 +30,7 @@ class TaskArguments:
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
         hints = _resolve_hints(function, task)
-        self.dependencies = found(Annotations(function, None, f"task {task!r}"))
+        self.dependencies = find_dependencies(Annotations(function, None, f"task {task!r}"))
         self._event_parameter: str | None = None
         fields: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
@@ -41,12 +41,12 @@ class TaskArguments:
             if any((get_origin(each) or each) is DeliveredEvent for each in (hint, *get_args(hint))):
                 self._event_parameter = name
             else:
-                hint = _checkable_type(name, hint, task)
+                hint = _to_checkable_type(name, hint, task)
                 fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
         self._parameter_names = [*fields]
-        self._type_adapter = _type_adapter(fields, task)
+        self._type_adapter = _build_type_adapter(fields, task)
 
-    def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def build_payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a task call as a JSON object. Raise PublishError if they do not fit."""
         # The error never quotes a value.
         try:
@@ -68,7 +68,7 @@ class TaskArguments:
             ) from None
         return cast(dict[str, Any], plain)
 
-    def of(self, event: DeliveredEvent) -> dict[str, Any]:
+    def from_event(self, event: DeliveredEvent) -> dict[str, Any]:
         """Decode the arguments of a task call from its event. Raise PayloadError if they do not fit."""
         # The event itself is added if the function asks for it.
         try:
@@ -89,7 +89,7 @@ class TaskArguments:
             return f"lacks the argument {location!r}: give it{more}"
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             return f"has no argument {location!r}: it takes {', '.join(self._parameter_names) or 'none'}{more}"
-        return f"has a wrong argument {location!r}: {printable_line(first['msg'], 200)}{more}"
+        return f"has a wrong argument {location!r}: {shorten_line(first['msg'], 200)}{more}"
 
 
 def _resolve_hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], tas
         raise RegistrationError(f"parameter {parameter.name!r} of task {task!r} has no annotation: give it a type")
 
 
-def _checkable_type(name: str, hint: Any, task: str) -> Any:
+def _to_checkable_type(name: str, hint: Any, task: str) -> Any:
     """Return the type of a task's parameter in a form that pydantic can check."""
     # There are bridges for msgspec Structs and attrs classes.
     try:
@@ -118,7 +118,7 @@ def _checkable_type(name: str, hint: Any, task: str) -> Any:
         raise RegistrationError(f"parameter {name!r} of task {task!r} cannot be read back: {error}") from error
 
 
-def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
+def _build_type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
     # The checker is no pydantic model, because an argument may have any name, even a name that models use.
     schema = cast(Any, TypedDict)("TaskArguments", fields)
     schema.__pydantic_config__ = ConfigDict(extra="forbid")

@@ -19,7 +19,7 @@ from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.outcomes import Outcome
 from partbox.tasks.arguments import TaskArguments
-from partbox.text.wording import hint
+from partbox.text.wording import format_hint
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,11 +41,11 @@ class TaskRunner:
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
-        self.task = task
+        self.task_name = task
         self.arguments = TaskArguments(function, task)
 
     def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
-        return _outcome(self.function(**self.arguments.of(event), **dependencies))
+        return _to_outcome(self.function(**self.arguments.from_event(event), **dependencies))
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -67,18 +67,18 @@ class TaskRunner:
             hasattr(sys.modules.get(module), "__file__")
             and getattr(_find_attribute(module, name), "runner", None) is self
         ):
-            return imported, (module, name)
-        return type(self), (self.function, self.task)
+            return import_runner, (module, name)
+        return type(self), (self.function, self.task_name)
 
 
 class AsyncTaskRunner(TaskRunner):
     """The event handler that awaits a task's `async def` function with the arguments in the event."""
 
     async def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
-        return _outcome(await self.function(**self.arguments.of(event), **dependencies))
+        return _to_outcome(await self.function(**self.arguments.from_event(event), **dependencies))
 
 
-def runner(function: Any, task: str) -> TaskRunner:
+def build_runner(function: Any, task: str) -> TaskRunner:
     """Return the event handler that calls a task's function. Raise RegistrationError if it cannot be a task."""
     if not inspect.isfunction(function):
         raise RegistrationError(f"{function!r} cannot be a task: decorate a function")
@@ -87,7 +87,7 @@ def runner(function: Any, task: str) -> TaskRunner:
     return (AsyncTaskRunner if inspect.iscoroutinefunction(function) else TaskRunner)(function, task)
 
 
-def imported(module: str, name: str) -> TaskRunner:
+def import_runner(module: str, name: str) -> TaskRunner:
     """Import a task's module in this process and return the handler of the task `name`."""
     # Used to unpickle handlers in worker processes.
     found = getattr(_find_attribute(module, name), "runner", None)
@@ -106,7 +106,7 @@ def _find_attribute(module: str, name: str) -> Any:
     return target
 
 
-def _outcome(result: Any) -> Any:
+def _to_outcome(result: Any) -> Any:
     return result if isinstance(result, Outcome) or inspect.isawaitable(result) else None
 
 
@@ -124,7 +124,7 @@ class Task(Generic[P, R]):
         self._aggregate_type = aggregate_type
         self._fields: TaskFields = fields or {}
         self.runner = runner
-        self.name = runner.task
+        self.name = runner.task_name
         update_wrapper(self, runner.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -142,14 +142,14 @@ class Task(Generic[P, R]):
     def event(self, /, **arguments: Any) -> Event:
         """Return an event for `publish_many` that represents a call of the task with these arguments. Raise
         PublishError if the arguments do not fit."""
-        payload = self.runner.arguments.payload(arguments)
+        payload = self.runner.arguments.build_payload(arguments)
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
         """Return a copy of the task whose events have these fields, such as `aggregate_id`. Events with the same
         aggregate type and `aggregate_id` run one at a time and in order, even if their tasks differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
-            meant = hint(field, TaskFields.__annotations__)
+            meant = format_hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
         return Task(self._outbox, self.runner, self._aggregate_type, {**self._fields, **fields})
 
@@ -172,14 +172,18 @@ def task(
     name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
-    run = runner(function, name)
+    run = build_runner(function, name)
     if options.get("transactional"):
-        raise RegistrationError(f"task {run.task!r} cannot be transactional: register a handler for that by outbox.on")
+        raise RegistrationError(
+            f"task {run.task_name!r} cannot be transactional: register a handler for that by outbox.on"
+        )
     own_type = TASK if aggregate_type is None else aggregate_type
     if own_type == ANY:
-        raise RegistrationError(f"task {run.task!r} cannot join every aggregate type ('*'): name the one of its events")
+        raise RegistrationError(
+            f"task {run.task_name!r} cannot join every aggregate type ('*'): name the one of its events"
+        )
     aggregate_types = dict.fromkeys((own_type, TASK))
-    handlers.register_for(run, run.task, aggregate_types, subscription, **(options | {"name": run.task}))
+    handlers.register_for(run, run.task_name, aggregate_types, subscription, **(options | {"name": run.task_name}))
     return Task(outbox, run, own_type)
 
 
@@ -188,10 +192,10 @@ def task_name_of(function: Any) -> str:
     module is run or imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
-    return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"
+    return f"{_find_main_name(module) if module in _MAIN_MODULES else module}.{name}"
 
 
-def _main_name(module: str) -> str:
+def _find_main_name(module: str) -> str:
     main = sys.modules[module]
     # Started by `python -m`.
     if main.__spec__ is not None:

@@ -26,13 +26,13 @@ class ProcessColumn(NamedTuple):
     width: int | None = None
 
 
-def full_screen(console: Console) -> Live:
+def make_full_screen(console: Console) -> Live:
     """Return a rich live view that fills the terminal, survives a resize, and leaves no trace at its end."""
     # The view uses the terminal's alternate screen.
     return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
-def heading(left: Text, right: Text) -> Table:
+def build_heading(left: Text, right: Text) -> Table:
     # An ellipsis replaces the end of `left` if it does not fit.
     made = Table.grid(expand=True, padding=(0, 1, 0, 0))
     made.add_column(no_wrap=True, overflow="ellipsis")
@@ -41,7 +41,7 @@ def heading(left: Text, right: Text) -> Table:
     return made
 
 
-def body(
+def build_body(
     cluster: Cluster,
     roster: Roster,
     moved: Collection[int],
@@ -55,7 +55,7 @@ def body(
     living = {each.instance_id for each in cluster.instances}
     owners = [each.owner if each.owner in living else None for each in cluster.partitions]
     cell = 3 if width >= WIDE else 2
-    map_of = partition_map(owners, roster, moved, cell)
+    map_of = draw_partition_map(owners, roster, moved, cell)
     if width < beside:
         return Group(map_of, Text(), numbers(width))
     made = Table.grid(padding=(0, gap, 0, 0))
@@ -65,11 +65,11 @@ def body(
     return made
 
 
-def processes(
+def build_process_table(
     columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
     # If there are more than `room` lines, the last one counts the rest.
-    made = listing()
+    made = build_listing()
     made.add_column("", no_wrap=True)
     for name, width in columns:
         made.add_column(name, justify="right" if width is None else "left", no_wrap=True, max_width=width)
@@ -81,19 +81,19 @@ def processes(
     return made
 
 
-def listing(*, expand: bool = False) -> Table:
+def build_listing(*, expand: bool = False) -> Table:
     # The caller adds columns and rows.
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=DIM, expand=expand)
 
 
-def totals() -> Table:
+def build_totals() -> Table:
     # The caller adds columns for the values.
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=DIM, no_wrap=True)
     return made
 
 
-def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
+def build_summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
     # Each row has a name, a number and a remark.
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column()
@@ -104,12 +104,12 @@ def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
     return made
 
 
-def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
+def draw_partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
     """Draw a map of all partitions, each shown by the letter of the process that owns it."""
     # A cell has `cell` columns. The colours of a partition that has just moved to another owner are swapped.
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
-        badge = roster.badge(owner)
+        badge = roster.find_badge(owner)
         plain = owner is None or partition in moved
         style = Style.parse(f"bold {badge.colour}" if plain else f"black on {badge.colour}")
         drawn.append(badge.letter.center(cell), style)

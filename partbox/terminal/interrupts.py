@@ -14,18 +14,19 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """A context that turns signals such as Ctrl-C into flags. The first signal sets `asked`, and a further one sets
-    `at_once` as well. A hangup never sets `at_once`, because it arrives twice when a terminal is closed."""
+    """A context that turns signals such as Ctrl-C into flags. The first signal sets `stop_requested`, and a further one
+    sets `immediate_stop` as well. A hangup never sets `immediate_stop`, because it arrives twice when a terminal is
+    closed."""
 
     def __init__(self) -> None:
-        self.asked = SignalFlag()
-        self.at_once = SignalFlag()
+        self.stop_requested = SignalFlag()
+        self.immediate_stop = SignalFlag()
         # True once a signal other than a hangup has arrived.
         self._was_asked = False
 
     def __enter__(self) -> "Interrupts":
         handled = [number for number in STOP_SIGNALS if number != HANGUP or not hangup_is_ignored()]
-        self._before = {number: signal.signal(number, self._handle) for number in handled}
+        self._before = {number: signal.signal(number, self._handle_signal) for number in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,19 +42,19 @@ class Interrupts:
         pause: float,
     ) -> bool:
         """Wait at most `seconds` until `check` returns True, and return its last result."""
-        # Between two checks `meanwhile` is called, followed by a `pause`. The flag `at_once` cuts the pause short. If
-        # `given_up` returns True, the wait ends.
+        # Between two checks `meanwhile` is called, followed by a `pause`. The flag `immediate_stop` cuts the pause
+        # short. If `given_up` returns True, the wait ends.
         end = time.monotonic() + seconds
         while not (done := check()) and time.monotonic() < end and not given_up():
             meanwhile()
-            self.at_once.wait(pause)
+            self.immediate_stop.wait(pause)
         return done
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if self._was_asked and number != HANGUP:
-            self.at_once.set()
+            self.immediate_stop.set()
         self._was_asked |= number != HANGUP
-        self.asked.set()
+        self.stop_requested.set()
 
 
 @contextmanager

@@ -38,5 +38,5 @@ class Roster:
                 letter = next((each for each in candidates if each not in taken), "?")
                 self._badges[process] = ProcessBadge(letter, min(COLOURS, key=used_colours.count))
 
-    def badge(self, process: Hashable | None) -> ProcessBadge:
+    def find_badge(self, process: Hashable | None) -> ProcessBadge:
         return self._badges.get(process, NO_BADGE) if process is not None else NO_BADGE

@@ -15,7 +15,7 @@ _stack = ExitStack()
 _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
-class _Partbox(unittest.TestCase):
+class _PartboxCase(unittest.TestCase):
     """The base class of partbox's unittest test cases. `outbox` is the application's outbox, by default a new one, and
     `dsn` leads to the test's database."""
 
@@ -31,14 +31,14 @@ class _Partbox(unittest.TestCase):
     def setUp(self) -> None:
         super().setUp()
         outbox = self.outbox or Outbox()
-        shelf, sessions = _shelf(type(self).prepare, outbox.settings.schema_name)
+        shelf, sessions = _make_provider(type(self).prepare, outbox.settings.schema_name)
         self.dsn = shelf.lend()
         self.addCleanup(shelf.take_back)
         self.kit = Kit(outbox, self.dsn, sessions=sessions)
         self.addCleanup(self.kit.close)
 
 
-class PartboxTestCase(_Partbox):
+class PartboxTestCase(_PartboxCase):
     """A unittest test case with an empty outbox in a test database of its own.
 
         class OrderTest(PartboxTestCase):
@@ -51,11 +51,11 @@ class PartboxTestCase(_Partbox):
     The test kit is `self.kit`, and the database's DSN is `self.dsn`."""
 
 
-class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
+class PartboxAsyncTestCase(_PartboxCase, unittest.IsolatedAsyncioTestCase):
     """A test case like PartboxTestCase for async tests, which deliver events by `await self.kit.drain_async()`."""
 
 
-def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
+def _make_provider(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
     """Return the provider of test databases for all test cases that need the same tables."""
     # The databases are on a server that runs until the process ends.
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)

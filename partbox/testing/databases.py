@@ -99,14 +99,14 @@ class DatabaseSnapshot:
         markers = frozenset(name for (name,) in conn.execute(MARKERS).fetchall())
         rows: dict[str, bytes] = {}
         for name in tables.keys() - markers:
-            with conn.cursor().copy(_statement("copy {} to stdout", name)) as copy:
+            with conn.cursor().copy(_compose_statement("copy {} to stdout", name)) as copy:
                 if held := b"".join(map(bytes, copy)):
                     rows[name] = held
         sequences = [name for (name,) in conn.execute(SEQUENCES).fetchall()]
         return cls(
             rows,
             frozenset(name for name, analysed in tables.items() if analysed),
-            dict(zip(sequences, _sequences(conn, sequences), strict=True)),
+            dict(zip(sequences, _read_sequences(conn, sequences), strict=True)),
             markers,
             bool(conn.execute("select from pg_constraint where contype = 'f' limit 1").fetchall()),
         )
@@ -119,7 +119,9 @@ class DatabaseSnapshot:
             return False
         with conn.transaction():
             self._refill_tables(conn, [oid for _, _, oid in written])
-            for (name, before), now in zip(self.sequences.items(), _sequences(conn, list(self.sequences)), strict=True):
+            for (name, before), now in zip(
+                self.sequences.items(), _read_sequences(conn, list(self.sequences)), strict=True
+            ):
                 if now != before:
                     conn.execute("select setval(%s, %s, %s)", [name, *before])
         # Otherwise the writes of this restore would count for the next test.
@@ -130,14 +132,14 @@ class DatabaseSnapshot:
     def _refill_tables(self, conn: Conn, changed: list[int]) -> None:
         names = sorted(name for (name,) in conn.execute(REFERRING, [changed]).fetchall()) if changed else []
         if names:
-            conn.execute(_statement("truncate {}", *names))
+            conn.execute(_compose_statement("truncate {}", *names))
         if names and self.refers:
             conn.execute(UNCHECKED)
         for name in self.rows.keys() & set(names):
-            with conn.cursor().copy(_statement("copy {} from stdin", name)) as copy:
+            with conn.cursor().copy(_compose_statement("copy {} from stdin", name)) as copy:
                 copy.write(self.rows[name])
         if analysed := sorted(self.analysed & set(names)):
-            conn.execute(_statement("analyze {}", *analysed))
+            conn.execute(_compose_statement("analyze {}", *analysed))
 
 
 @dataclass(slots=True)
@@ -201,7 +203,7 @@ class Shelf:
         database.settings = self._settings(database)
         with self._session(database) as conn:
             self._snapshot = self._snapshot or DatabaseSnapshot.capture(conn)
-            database.since = _counted_since(conn)
+            database.since = _read_counted_since(conn)
         return database
 
     def _restore(self, database: LentDatabase) -> bool:
@@ -214,9 +216,9 @@ class Shelf:
         if self._kept_sessions is not None:
             self._kept_sessions.flush()
         with self._session(database) as conn:
-            if _counted_since(conn) != database.since or not self._snapshot.restore(conn):
+            if _read_counted_since(conn) != database.since or not self._snapshot.restore(conn):
                 return False
-            database.since = _counted_since(conn)
+            database.since = _read_counted_since(conn)
         return True
 
     @contextmanager
@@ -277,19 +279,21 @@ class Shelf:
         self._execute_reconnecting(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
-def _counted_since(conn: Conn) -> Any:
+def _read_counted_since(conn: Conn) -> Any:
     ((since,),) = conn.execute(COUNTED_SINCE).fetchall()
     return since
 
 
-def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
+def _read_sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
     if not names:
         return []
-    each = sql.SQL(" union all ").join(_statement("select last_value, is_called from {}", name) for name in names)
+    each = sql.SQL(" union all ").join(
+        _compose_statement("select last_value, is_called from {}", name) for name in names
+    )
     return conn.execute(each).fetchall()
 
 
-def _statement(text: LiteralString, *names: str) -> sql.Composed:
+def _compose_statement(text: LiteralString, *names: str) -> sql.Composed:
     # Names in the text come from the database, which has quoted them already.
     written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
     return sql.SQL(text).format(written)

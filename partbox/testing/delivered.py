@@ -7,11 +7,11 @@ from typing import Any, TypeVar, Unpack, overload
 from partbox.classes import Instance
 from partbox.codecs import Codecs
 from partbox.events import ClaimContext, DeliveredEvent, Event
-from partbox.events.checks import moment
+from partbox.events.checks import check_time
 from partbox.events.delivered import EPOCH, ProcessState
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.events.record import Row
-from partbox.operations.arguments import count
+from partbox.operations.arguments import check_count
 from partbox.outbox import Outbox
 from partbox.publish.arguments import build_event
 from partbox.publish.fields import EventColumns, encode_event
@@ -63,21 +63,21 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     class. `created_at` is the time of the publish, with a zone, by default now. `state` is the value that the lifespan
     yields. Raise PublishError for an event that cannot be published."""
     for name, value in (("attempt", attempt), ("epoch", epoch), ("id", id)):
-        count(name, value, 1)
-    moment("created_at", created_at)
+        check_count(name, value, 1)
+    check_time("created_at", created_at)
     if created_at is not None and fields.get("available_at") is not None:
         fields = {"occurred_at": created_at, **fields}
     given = build_event(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = encode_event(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
-    row = _row(given, columns, id, created_at or datetime.now(UTC))
+    row = _build_row(given, columns, id, created_at or datetime.now(UTC))
     found: DeliveredEvent[Any] = DeliveredEvent(
         row, ClaimContext(epoch, subscription, codecs, ProcessState(state)), attempt
     )
-    return found if isinstance(event, Event | str | Enum) else found.carrying(found.payload_as(type(event)))
+    return found if isinstance(event, Event | str | Enum) else found.with_payload(found.payload_as(type(event)))
 
 
-def _row(event: Event, columns: EventColumns, id: int, now: datetime) -> Row:
+def _build_row(event: Event, columns: EventColumns, id: int, now: datetime) -> Row:
     partition, event_id, *names, text, data, content_type, headers = columns
     available_at = event.available_at if event.deliver_after is None else now + event.deliver_after
     return (
@@ -85,20 +85,20 @@ def _row(event: Event, columns: EventColumns, id: int, now: datetime) -> Row:
         id,
         event_id.bytes,
         *names,
-        _bytes(text),
+        _encode_text(text),
         data,
         content_type,
-        _bytes(headers),
-        _moment(available_at),
-        _moment(event.occurred_at or now),
-        _moment(now),
+        _encode_text(headers),
+        _encode_time(available_at),
+        _encode_time(event.occurred_at or now),
+        _encode_time(now),
     )
 
 
-def _bytes(text: str | None) -> bytes | None:
+def _encode_text(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def _moment(value: datetime | None) -> bytes | None:
+def _encode_time(value: datetime | None) -> bytes | None:
     """Convert a datetime into microseconds since 2000, as the database sends times."""
     return None if value is None else ((value - EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)

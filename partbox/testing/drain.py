@@ -41,7 +41,7 @@ class Drainer:
         self._dsn = dsn
         self.sessions = sessions or Sessions()
         self._keeps_sessions = sessions is not None
-        self._effects: WatchedConnection | None = None
+        self._effects_connection: WatchedConnection | None = None
         self._runner: asyncio.Runner | None = None
 
     def drain(self, subscription: str) -> Drained:
@@ -49,7 +49,7 @@ class Drainer:
         # An event loop for `async def` handlers is kept until `close`.
         if asyncio._get_running_loop() is not None:
             raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
-        return self._drain(subscription, self.await_it)
+        return self._run_drain(subscription, self.await_it)
 
     async def drain_async(self, subscription: str) -> Drained:
         """Deliver all due events of a subscription, with `async def` handlers in the caller's event loop."""
@@ -59,7 +59,7 @@ class Drainer:
         def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
             asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-        return await asyncio.to_thread(self._drain, subscription, await_it)
+        return await asyncio.to_thread(self._run_drain, subscription, await_it)
 
     def await_it(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end in the event loop that is kept for test deliveries."""
@@ -74,10 +74,12 @@ class Drainer:
     def effects(self) -> WatchedConnection:
         """Return a database connection for transactional handlers."""
         # Handlers may change its session, so the connection is not kept for the next test.
-        if self._effects is None or self._effects.closed:
+        if self._effects_connection is None or self._effects_connection.closed:
             settings = self.outbox.settings
-            self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
-        return self._effects
+            self._effects_connection = connect(
+                self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, is_lent=True
+            )
+        return self._effects_connection
 
     def dsn_of_effects(self) -> str:
         """Return the DSN for connections of `async def` transactional handlers."""
@@ -91,8 +93,8 @@ class Drainer:
         if runner is not None:
             runner.close()
 
-    def _drain(self, subscription: str, await_it: Await) -> Drained:
-        self.outbox.handlers.require(subscription, self.outbox.settings)
+    def _run_drain(self, subscription: str, await_it: Await) -> Drained:
+        self.outbox.handlers.require_handler(subscription, self.outbox.settings)
         drain = Drain(self, subscription, await_it)
         try:
             return drain.run()
@@ -101,7 +103,7 @@ class Drainer:
             raise
 
     def _disconnect(self, keep_sessions: bool = False) -> None:
-        effects, self._effects = self._effects, None
+        effects, self._effects_connection = self._effects_connection, None
         if effects is not None:
             effects.close()
         if not keep_sessions:
@@ -116,7 +118,7 @@ class Drain:
         self._drainer = drainer
         self._schema = outbox.settings.schema_name
         self._subscription = subscription
-        self._slot = Slot.local()
+        self._slot = Slot.create_local()
         self._recorder = recorder = OutcomeRecorder()
         self._queue = LowestIdQueue(recorder.ran)
         self._worker = worker = Worker(
@@ -140,7 +142,7 @@ class Drain:
         self._transactor = worker.poller.transactor
         self._lends = self._transactor is not None and self._transactor.effects.needs_lent_conn
         if self._transactor is not None:
-            self._transactor.one_by_one()
+            self._transactor.limit_to_one()
 
     def run(self) -> Drained:
         """Deliver all due events within the lifespan, and return the outcome of each. Raise an error of the lifespan,
@@ -148,18 +150,18 @@ class Drain:
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
-            drained = self._run()
+            drained = self._deliver_all()
         finally:
             lifespan.leave(self._drainer.outbox.settings.drain_timeout)
         if lifespan.error is not None:
             raise lifespan.error
         return drained
 
-    def _run(self) -> Drained:
-        self._open()
-        self._check()
+    def _deliver_all(self) -> Drained:
+        self._open_session()
+        self._check_no_worker()
         pid = os.getpid()
-        joined = instances.register(
+        joined = instances.register_instances(
             self._conn,
             self._schema,
             subscription=self._subscription,
@@ -173,38 +175,38 @@ class Drain:
         self._slot.trust_until(inf, inf)
         try:
             self._worker.notify_started()
-            if self._assign():
+            if self._assign_partitions():
                 self._poller.begin_session(self._session, checked=self._checked)
-                while self._run_round() and self._assign():
+                while self._run_round() and self._assign_partitions():
                     pass
-                self._release()
+                self._release_partitions()
             else:
-                session.require(self._conn, self._schema, self._subscription)
+                session.require_subscription(self._conn, self._schema, self._subscription)
             return self._end_membership()
         except BaseException:
             self._release_owned()
             raise
 
-    def _open(self) -> None:
+    def _open_session(self) -> None:
         self._conn, log = self._drainer.connection(), self._drainer.connection("log")
         self._session = Session(log, log, self._drainer.effects() if self._lends else None)
         self._checked = not self._drainer.sessions.is_first(log, self._schema)
 
-    def _check(self) -> None:
+    def _check_no_worker(self) -> None:
         """Raise PartboxError if a worker delivers events from the database at the same time."""
         # Dead processes are removed once their lease has ended.
-        members = instances.members(self._conn, self._schema, self._subscription)
+        members = instances.list_members(self._conn, self._schema, self._subscription)
         for member in members:
-            if member.left > 0:
+            if member.lease_left > 0:
                 raise PartboxError(
                     f"a worker delivers from this database already (node {member.node!r}), and would share the events "
                     "with drain(): stop it first, or use its wait_until_empty()"
                 )
         if members:
             victims = [member.instance_id for member in members]
-            instances.bury(self._conn, self._schema, victims, known_dead=False)
+            instances.bury_instances(self._conn, self._schema, victims, known_dead=False)
 
-    def _assign(self) -> bool:
+    def _assign_partitions(self) -> bool:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
     def _run_round(self) -> bool:
@@ -213,49 +215,49 @@ class Drain:
         self._poller.force_tick()
         has_read = self._poller.run_step(self._session)
         has_stepped = False
-        while self._recorder.fatal is None and self._step():
+        while self._recorder.fatal is None and self._deliver_next():
             has_stepped = True
             if len(self._recorder.outcomes) > MOST:
                 raise PartboxError(f"drain() has delivered {MOST} events and more come: a handler publishes them")
-        return (self._save() or has_stepped or has_read) and self._recorder.fatal is None
+        return (self._save_outcomes() or has_stepped or has_read) and self._recorder.fatal is None
 
-    def _step(self) -> bool:
+    def _deliver_next(self) -> bool:
         """Deliver the event with the lowest id. Return False if no event is left."""
         # If the event is for a transactional handler, the queue of its aggregate is handed over to the transactional
         # handlers.
-        waiting = None if self._transactor is None else self._transactor.first()
+        waiting = None if self._transactor is None else self._transactor.choose_first_partition()
         if waiting is None:
             return step_worker(self._worker)
         self._queue.before = waiting
         has_stepped = step_worker(self._worker)
         self._queue.before = inf
-        return has_stepped or self._transact() or step_worker(self._worker)
+        return has_stepped or self._run_transactional() or step_worker(self._worker)
 
-    def _transact(self) -> bool:
+    def _run_transactional(self) -> bool:
         """Let the transactional handlers run once. Return True if one of them got its event."""
         assert self._transactor is not None
         before = len(self._recorder.outcomes)
         has_ended = self._transactor.run_once()
         # The transaction has failed, so the events are read again.
         if self._poller.restart_asked.is_set():
-            self._open()
+            self._open_session()
             self._poller.begin_session(self._session, checked=self._checked)
         return has_ended and len(self._recorder.outcomes) > before
 
-    def _save(self) -> bool:
-        if not self._worker.engine.saves.unsaved().partitions:
+    def _save_outcomes(self) -> bool:
+        if not self._worker.engine.saves.count_unsaved().partition_count:
             return False
         self._poller.saver.save(self._session.saving, self._me)
         return True
 
-    def _release(self) -> None:
+    def _release_partitions(self) -> None:
         self._slot[STOPPING] = 1.0
         self._poller.ownership.drain_all()
-        self._save()
+        self._save_outcomes()
         # A cut page is read to its end.
-        while self._worker.engine.claims.count():
+        while self._worker.engine.claims.count_partitions():
             self._poller.run_step(self._session)
-            self._save()
+            self._save_outcomes()
 
     def _end_membership(self) -> Drained:
         # The held events (which wait behind another of their key) come after the others.
@@ -286,8 +288,8 @@ class Drain:
         self._close_effects()
         try:
             conn = self._drainer.connection()
-            instances.leave(conn, self._schema, self._me)
-            instances.bury(conn, self._schema, [self._me], known_dead=True)
+            instances.mark_leaving(conn, self._schema, self._me)
+            instances.bury_instances(conn, self._schema, [self._me], known_dead=True)
             statements.leave(conn, self._schema, self._subscription, self._me)
         # The error that led here is the one to be raised.
         except Exception:

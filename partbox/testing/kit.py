@@ -17,11 +17,11 @@ from partbox.db.connect import DsnSource
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.errors import PartboxError, UnrecoverableError
 from partbox.events import DeliveredEvent, Event
-from partbox.events.declaration import type_name
+from partbox.events.declaration import type_name_of
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers.argument_plan import UNKNOWN_STATE
 from partbox.handlers.lifespan import Lifespan
-from partbox.operations.arguments import length, text
+from partbox.operations.arguments import check_text, parse_length
 from partbox.outbox import Outbox
 from partbox.publish.arguments import build_event
 from partbox.sinks.message import DEFAULT, Message
@@ -122,7 +122,9 @@ class Faults:
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
         _check_times(times)
-        self._faults.append(_Fault(None if event_type is None else type_name("event_type", event_type), error, times))
+        self._faults.append(
+            _Fault(None if event_type is None else type_name_of("event_type", event_type), error, times)
+        )
 
     def before(self, event: DeliveredEvent) -> None:
         for fault in self._faults:
@@ -133,13 +135,13 @@ class Faults:
                 raise fault.error
 
 
-def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
+def _override_outbox(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
     """Make the outbox use a test's database, and return the function that undoes this."""
     # The ordered faults are put around its handlers, too.
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
-    outbox._hooks.of = dict(outbox._hooks.of)
+    outbox._hooks.by_moment = dict(outbox._hooks.by_moment)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
     outbox.handlers._registered = dict(outbox.handlers._registered)
     outbox.codecs = copy(outbox.codecs)
@@ -163,14 +165,14 @@ class Kit:
         self.outbox = outbox
         self.dsn = outbox.dsn if dsn is None else DsnSource(dsn)()
         self._faults = Faults()
-        self._restore: Callable[[], None] | None = _override(outbox, self.dsn, self._faults)
+        self._restore: Callable[[], None] | None = _override_outbox(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
     def publish(
         self, event: Event | Type | Instance, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
         """Publish an event in a transaction of its own, commit, and return the event's id."""
-        with self.outbox.transaction(self._connection()) as conn:
+        with self.outbox.transaction(self._open_connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
 
     # Public API: all parameters after the event are keywords.
@@ -189,13 +191,13 @@ class Kit:
         `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
         record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
         discarded records and 0 for others. Raise PartboxError while a worker delivers from this database."""
-        text("subscription", subscription)
+        check_text("subscription", subscription)
         placement = RecordPlacement(state, attempts, due, error)
         event = build_event(event, NOT_GIVEN, {})
         event_id = self.publish(event)
         if event_id is None:
             raise PartboxError("the event was not published: its idempotency key is used, or a hook suppressed it")
-        return place(self._connection(), self.outbox, event_id, event, placement, subscription)
+        return place(self._open_connection(), self.outbox, event_id, event, placement, subscription)
 
     @overload
     def published(
@@ -212,7 +214,7 @@ class Kit:
 
         `event_type` and `fields` filter by type, aggregate and tenant. Only committed events are found, unless `conn`
         (a connection of psycopg or Django, a Session …) is given: then also the events of its open transaction."""
-        chosen = self._connection() if conn is None else find_psycopg(conn)
+        chosen = self._open_connection() if conn is None else find_psycopg(conn)
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
         rows = statements.published(chosen, self._schema)
@@ -268,7 +270,7 @@ class Kit:
     def advance(self, seconds: float | timedelta | str) -> None:
         """Move the due times of retries, deferred and delayed events earlier, as if this time had passed. No clock
         changes."""
-        statements.advance(self._connection(), self._schema, length("seconds", seconds))
+        statements.advance(self._open_connection(), self._schema, parse_length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
         """Make the next `times` deliveries of an event type fail with this error before the handler runs. None stands
@@ -299,7 +301,7 @@ class Kit:
 
     def forget(self) -> None:
         """Empty the outbox, as if nothing was ever published. This is for a database that several tests share."""
-        statements.forget(self._connection(), self._schema)
+        statements.forget(self._open_connection(), self._schema)
 
     def close(self) -> None:
         """End the test kit and restore the outbox as it was before. A second call does nothing."""
@@ -312,7 +314,7 @@ class Kit:
     def _schema(self) -> str:
         return self.outbox.settings.schema_name
 
-    def _connection(self) -> Connection[Any]:
+    def _open_connection(self) -> Connection[Any]:
         if self._restore is None:
             raise PartboxError("this kit is closed, and its outbox is what it was before")
         return self._drainer.connection()

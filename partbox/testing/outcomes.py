@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from partbox.classes import Instance
 from partbox.events import DeliveredEvent
-from partbox.events.declaration import type_name
+from partbox.events.declaration import type_name_of
 from partbox.observe import Observer
 from partbox.protocol.verdict import Verdict
 
@@ -67,7 +67,7 @@ class Drained(list[Settled]):
 
     def of(self, event_type: str | Enum | type[Instance], aggregate_id: object = None) -> "Drained":
         """Select the outcomes of events of a type, named by a string or class, and of an aggregate id if given."""
-        named = type_name("event_type", event_type)
+        named = type_name_of("event_type", event_type)
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
             each for each in self if each.event.event_type == named and wanted in (None, each.event.aggregate_id)
@@ -97,20 +97,20 @@ class OutcomeRecorder(Observer):
         self.outcomes: list[Settled] = []
         self.ran: set[int] = set()
         self.fatal: BaseException | None = None
-        self._raised: dict[int, BaseException] = {}
+        self._raised_errors: dict[int, BaseException] = {}
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            self._raised.update((event.id, error) for event in events)
+            self._raised_errors.update((event.id, error) for event in events)
             if not isinstance(error, HANDLER_ERRORS):
                 self.fatal = self.fatal or error
             raise
 
     def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
-        error = self._raised.pop(event.id, None)
+        error = self._raised_errors.pop(event.id, None)
         if verdict is None:
             state, reason = ("done", None) if error is None else ("ignored", repr(error))
             outcome = Settled(event, handler, state, error=error, reason=reason)  # type: ignore[arg-type]

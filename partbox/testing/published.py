@@ -8,8 +8,8 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from partbox.events import ClaimContext, DeliveredEvent
-from partbox.events.checks import kind
-from partbox.events.declaration import type_name
+from partbox.events.checks import check_kind
+from partbox.events.declaration import type_name_of
 from partbox.events.delivered import Decoder
 
 # Most events listed in a message.
@@ -45,8 +45,8 @@ class EventFilter:
         tenant_id: str | None = None,
     ) -> None:
         given = {
-            "event_type": None if event_type is None else type_name("event_type", event_type),
-            "aggregate_type": None if aggregate_type is None else kind("aggregate_type", aggregate_type),
+            "event_type": None if event_type is None else type_name_of("event_type", event_type),
+            "aggregate_type": None if aggregate_type is None else check_kind("aggregate_type", aggregate_type),
             "aggregate_id": None if aggregate_id is None else str(aggregate_id),
             "tenant_id": tenant_id,
         }
@@ -57,7 +57,7 @@ class EventFilter:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
     def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
-        return event if self._cls is None else event.carrying(event.payload_as(self._cls))
+        return event if self._cls is None else event.with_payload(event.payload_as(self._cls))
 
     def __str__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
@@ -105,11 +105,11 @@ def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "def
 
 def format_events(events: Sequence[DeliveredEvent]) -> str:
     """Return a text with one line for each event. The payload is included, because tests may show payloads."""
-    lines = [f"  {_line(event)}" for event in events[:MOST]]
+    lines = [f"  {_format_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
 
 
-def _line(event: DeliveredEvent) -> str:
+def _format_line(event: DeliveredEvent) -> str:
     tenant = f", tenant {event.tenant_id!r}" if event.tenant_id is not None else ""
     try:
         payload = repr(event.payload)

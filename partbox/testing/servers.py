@@ -40,7 +40,7 @@ Prepare = Callable[[str], object]
 def free_path() -> Path:
     """Return a new path for a test server's data folder, which does not exist yet."""
     # The path is short, and below folders that every user can enter.
-    return server_user.temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
+    return server_user.list_temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
 
 
 @contextmanager
@@ -59,11 +59,11 @@ class ServerOriginals:
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.make_open_folder(folder)
-        self._given = binaries
+        self._given_binaries = binaries
 
     @cached_property
     def _binaries(self) -> Path:
-        return self._given or programs.binaries()
+        return self._given_binaries or programs.find_binaries()
 
     def bare(self) -> Path:
         """Return the data folder of an empty PostgreSQL cluster, made by initdb on first use."""
@@ -152,26 +152,26 @@ def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> I
     PARTBOX_TEST_DSN, else an embedded server that is started here."""
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
-        found = DsnSource(given)() if given else stack.enter_context(_embedded()).dsn
+        found = DsnSource(given)() if given else stack.enter_context(_run_embedded()).dsn
         yield TestServer(found, stack.enter_context(new_template(found, schema, prepare)))
 
 
 def forget_kept(name: str) -> None:
     """Delete a data folder from which the servers of a test run were copied."""
-    for place in server_user.temporary_folders():
+    for place in server_user.list_temporary_folders():
         shutil.rmtree(place / name, ignore_errors=True)
 
 
-def _embedded() -> AbstractContextManager[Server]:
-    originals = ServerOriginals(_originals_folder())
+def _run_embedded() -> AbstractContextManager[Server]:
+    originals = ServerOriginals(_find_originals_folder())
     return originals.copied(originals.bare(), QUIET_OPTIONS)
 
 
 @cache
-def _originals_folder() -> Path:
+def _find_originals_folder() -> Path:
     """Return the folder that holds the original data folders of this test run."""
     # The first process of the run names it and deletes it at its end.
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"
         atexit.register(forget_kept, name)
-    return server_user.temporary_folders()[0] / os.environ[KEPT]
+    return server_user.list_temporary_folders()[0] / os.environ[KEPT]

@@ -20,38 +20,38 @@ class Sessions:
     between two tests, and lead to one database at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
-        self._own: tuple[str, Conn] | None = None
-        self._checked: set[tuple[Conn, str]] = set()
+        self._kept_connections: dict[tuple[str, str, float, bool], WatchedConnection] = {}
+        self._own_connection: tuple[str, Conn] | None = None
+        self._checked_schemas: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
         """Return the reusable autocommit connection for a role, or a new one if none works."""
         key = (role, dsn, settings.lease, settings.pooler)
-        conn = self._kept.get(key)
+        conn = self._kept_connections.get(key)
         if conn is None or not _is_alive(conn):
-            conn = self._kept[key] = connect(dsn, lease=settings.lease, pooler=settings.pooler, name=NAME)
+            conn = self._kept_connections[key] = connect(dsn, lease=settings.lease, pooler=settings.pooler, name=NAME)
         return conn
 
     def is_first(self, conn: WatchedConnection, schema: str) -> bool:
         """Return True if the schema was not yet checked on this connection, and remember that it is now."""
         # The drain that calls this method checks the schema.
-        first = (conn, schema) not in self._checked
-        self._checked.add((conn, schema))
+        first = (conn, schema) not in self._checked_schemas
+        self._checked_schemas.add((conn, schema))
         return first
 
     def own(self, dsn: str) -> Conn:
         """Return a plain autocommit connection for restoring the test's database."""
-        if self._own is None or self._own[0] != dsn or not _is_alive(self._own[1]):
-            self._own = (dsn, connect_plain(dsn, application_name=NAME))
-        return self._own[1]
+        if self._own_connection is None or self._own_connection[0] != dsn or not _is_alive(self._own_connection[1]):
+            self._own_connection = (dsn, connect_plain(dsn, application_name=NAME))
+        return self._own_connection[1]
 
     def pids(self) -> list[int]:
-        return [conn.info.backend_pid for conn in self._all()]
+        return [conn.info.backend_pid for conn in self._list_open()]
 
     def flush(self) -> None:
         """Make the server's statistics count all rows written through these connections so far."""
         # A connection that is not idle is closed instead.
-        for conn in self._all():
+        for conn in self._list_open():
             with suppress(psycopg.Error):
                 if conn.info.transaction_status == TransactionStatus.IDLE:
                     conn.execute(FLUSH)
@@ -60,15 +60,15 @@ class Sessions:
 
     def close(self) -> None:
         """Close all kept database connections. Later calls of `get` and `own` open new ones."""
-        for conn in self._all():
+        for conn in self._list_open():
             conn.close()
-        self._kept.clear()
-        self._checked.clear()
-        self._own = None
+        self._kept_connections.clear()
+        self._checked_schemas.clear()
+        self._own_connection = None
 
-    def _all(self) -> list[Conn]:
-        own = [] if self._own is None else [self._own[1]]
-        return [conn for conn in (*self._kept.values(), *own) if not conn.closed]
+    def _list_open(self) -> list[Conn]:
+        own = [] if self._own_connection is None else [self._own_connection[1]]
+        return [conn for conn in (*self._kept_connections.values(), *own) if not conn.closed]
 
 
 def _is_alive(conn: Conn) -> bool:

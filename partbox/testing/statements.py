@@ -6,12 +6,12 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.duration import seconds_until
 from partbox.errors import PartboxError
 from partbox.events import Event
-from partbox.operations.arguments import text
+from partbox.operations.arguments import check_text
 from partbox.outbox import Outbox
 
 Row = tuple[Any, ...]
@@ -29,55 +29,57 @@ def published(conn: Conn, schema: str) -> list[Row]:
     """Return all published records that the connection's transaction sees, in the order of the log. The rows are in the
     form that DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
-        return cursor.execute(query("testing_published", schema), binary=True).fetchall()
+        return cursor.execute(load_query("testing_published", schema), binary=True).fetchall()
 
 
 async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
     async with AsyncOwnCursor(conn) as cursor:
-        await cursor.execute(query("testing_published", schema), binary=True)
+        await cursor.execute(load_query("testing_published", schema), binary=True)
         return await cursor.fetchall()
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
     """Assign unowned partitions with due events to the instance `me`. Return True if it has events to deliver."""
     # The result counts the partitions assigned now and, by their saved state, the partitions that `me` already owns.
-    ((found,),) = conn.execute(query("testing_assign", schema), {"subscription": subscription, "me": me}).fetchall()
+    ((found,),) = conn.execute(
+        load_query("testing_assign", schema), {"subscription": subscription, "me": me}
+    ).fetchall()
     return bool(found)
 
 
 def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
     """Remove the instance `me` and its partition assignments from a subscription."""
-    conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
+    conn.execute(load_query("testing_leave", schema), {"subscription": subscription, "me": me})
 
 
 def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
     """Return the events that wait behind another event of their key, since the instance `me` registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
-        rows = cursor.execute(query("testing_held", schema), values, binary=True).fetchall()
+        rows = cursor.execute(load_query("testing_held", schema), values, binary=True).fetchall()
     return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 
 
 def advance(conn: Conn, schema: str, seconds: float) -> None:
     """Move the due times of all waiting events earlier, as if this number of seconds had passed."""
-    _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
+    _change_rows(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
 def forget(conn: Conn, schema: str) -> None:
     """Empty the outbox: delete all records, parked rows, idempotency keys, inbox rows, and the history of failed
     attempts and operators' actions."""
-    _change(conn, schema, ("forget",), {})
+    _change_rows(conn, schema, ("forget",), {})
 
 
-def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
+def _change_rows(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
     """Change the rows of failed and waiting events, in one transaction."""
     # The transaction has the lock order of all writers of parked rows. Owners of partitions load their parked rows
     # again.
     with conn.transaction():
-        conn.execute(query("testing_lock", schema))
+        conn.execute(load_query("testing_lock", schema))
         for name in names:
-            conn.execute(query(f"testing_{name}", schema), values)
-        conn.execute(query("testing_reload", schema))
+            conn.execute(load_query(f"testing_{name}", schema), values)
+        conn.execute(load_query("testing_reload", schema))
 
 
 State = Literal["pending", "done", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded"]
@@ -103,7 +105,7 @@ class RecordPlacement:
         if self.attempts is not None and not (type(self.attempts) is int and 0 <= self.attempts <= MAX_ATTEMPTS):
             raise PartboxError(f"attempts = {self.attempts!r} must be a whole number from 0 to {MAX_ATTEMPTS}")
         if self.error is not None:
-            text("error", self.error)
+            check_text("error", self.error)
         if self.state in ("pending", "done") and (self.attempts, self.due, self.error) != (None, None, None):
             raise PartboxError(f"a record that is {self.state} has no attempts, due time or error: leave them out")
         if self.due is not None and self.state not in (*_TIMED, "dead"):
@@ -116,7 +118,7 @@ class RecordPlacement:
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
         """Return the columns of the parked row that puts an event into this state."""
         # The options of the handler decide whether the row blocks its key.
-        handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
+        handler = outbox.handlers.build_routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
         blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
         return {
@@ -134,7 +136,7 @@ def place(
     """Put a published event into a delivery state in one subscription, such as dead. Return its record id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
-    found = conn.execute(query("testing_record", schema), about).fetchone()
+    found = conn.execute(load_query("testing_record", schema), about).fetchone()
     if found is None:
         raise PartboxError(f"there is no subscription {subscription!r}: create it first")
     record_id: int
@@ -147,7 +149,7 @@ def place(
         is_done = placement.state == "done"
         columns = {} if is_done else placement.values(outbox, event, subscription)
         values = {"subscription": subscription, "id": record_id, **columns}
-        _change(conn, schema, ("pass" if is_done else "park",), values)
+        _change_rows(conn, schema, ("pass" if is_done else "park",), values)
     return record_id
 
 
@@ -163,12 +165,12 @@ def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
     for _ in range(DEPTH):
         if isinstance(found, Connection | AsyncConnection):
             return found
-        found = _inner(found)
+        found = _unwrap_connection(found)
     name = f"{type(conn).__module__}.{type(conn).__qualname__}"
     raise PartboxError(f"there is no psycopg connection in this {name}: pass one, or commit and pass none")
 
 
-def _inner(outer: Any) -> Any:
+def _unwrap_connection(outer: Any) -> Any:
     # Django's wrapper, which connects only on demand.
     if hasattr(outer, "ensure_connection"):
         outer.ensure_connection()

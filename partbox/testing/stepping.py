@@ -44,7 +44,7 @@ class InlineEventLoop(EventLoop):
         super().__init__()
         self._await_it = await_it
 
-    def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def start_runner(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._await_it(run_lanes())
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -70,7 +70,7 @@ class LowestIdQueue:
     lanes whose first event is below `before`."""
 
     def __init__(self, ran: set[int]) -> None:
-        self._ran = ran
+        self._delivered_ids = ran
         self._lanes = ReadyQueue(1)
         self.before: float = inf
 
@@ -84,7 +84,7 @@ class LowestIdQueue:
         lane = self._find_first()
         if lane is None:
             return []
-        (self._lanes.fresh if lane in self._lanes.fresh else self._lanes.due).remove(lane)
+        (self._lanes.new_lanes if lane in self._lanes.new_lanes else self._lanes.due_lanes).remove(lane)
         return [lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
@@ -93,19 +93,21 @@ class LowestIdQueue:
 
     def _find_first(self) -> Lane | None:
         self._sort_lanes()
-        heads = [next(filter(self._may_run, queue), None) for queue in (self._lanes.fresh, self._lanes.due)]
-        lane = min((lane for lane in heads if lane is not None), key=_head, default=None)
-        return None if lane is None or _head(lane) >= self.before else lane
+        heads = [next(filter(self._may_run, queue), None) for queue in (self._lanes.new_lanes, self._lanes.due_lanes)]
+        lane = min((lane for lane in heads if lane is not None), key=_head_id_of, default=None)
+        return None if lane is None or _head_id_of(lane) >= self.before else lane
 
     def _sort_lanes(self) -> None:
         # Empty lanes come first, so that they end.
         lanes = self._lanes
-        lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
+        lanes.new_lanes, lanes.due_lanes = (
+            deque(sorted(queue, key=_head_id_of)) for queue in (lanes.new_lanes, lanes.due_lanes)
+        )
 
     def _may_run(self, lane: Lane) -> bool:
         """Return True unless the first event of the lane (a queue of one key) has already run."""
         # This counts for the present drain. Events that ran and block nothing are dropped first.
-        while lane.queue and lane.queue[0].id in self._ran:
+        while lane.queue and lane.queue[0].id in self._delivered_ids:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
                 return False
             lane.queue.popleft()
@@ -116,14 +118,14 @@ def step_worker(worker: Worker) -> bool:
     """Deliver the worker's next event in this thread. If no event is ready, call the dead-letter hook instead. Return
     False if there was nothing to do."""
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
-    lanes = scheduler.next([], time.monotonic(), trusted=True, waits=False)
+    lanes = scheduler.take_next_lanes([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
         return worker.dead_letters.run_once(pauses=False)
-    scheduler.end(dispatcher.run_time_slice(lanes))
+    scheduler.end_lanes(dispatcher.run_time_slice(lanes))
     return True
 
 
-def _head(lane: Lane) -> int:
+def _head_id_of(lane: Lane) -> int:
     return lane.queue[0].id if lane.queue else 0
 
 
@@ -137,7 +139,7 @@ def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, a
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
     try:
-        drained = _call_each(outbox, [event.within(process) for event in events], conn, await_it)
+        drained = _call_each(outbox, [event.with_process(process) for event in events], conn, await_it)
     finally:
         lifespan.leave(outbox.settings.drain_timeout)
     if lifespan.error is not None:
@@ -150,7 +152,7 @@ def _call_each(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, awai
     observers = Observers([*outbox.handlers.observers, recorder])
     limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors
     routes = {
-        name: outbox.handlers.routes(name, outbox.settings).map(
+        name: outbox.handlers.build_routes(name, outbox.settings).map_handlers(
             lambda handler: Endpoint(handler, interceptors, limit, observers)
         )
         for name in {event.subscription for event in events}
@@ -158,7 +160,7 @@ def _call_each(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, awai
     for event in events:
         subscription_routes = routes[event.subscription]
         endpoint, started = subscription_routes[event.event_type, event.aggregate_type], time.monotonic()
-        result = _result(endpoint, event, conn, await_it)
+        result = _call_endpoint(endpoint, event, conn, await_it)
         EventReports(observers, subscription_routes).report_settled(
             event, endpoint.judge(event, result, started), result
         )
@@ -167,7 +169,7 @@ def _call_each(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, awai
     return Drained(recorder.outcomes)
 
 
-def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
+def _call_endpoint(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
     handler = endpoint.handler
     savepoint = None if endpoint.transaction is None else find_savepoint(endpoint, conn)
     given: Any = [event] if handler.max_size is not None else event
@@ -175,13 +177,15 @@ def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Awai
 
     async def call() -> None:
         nonlocal result
-        result = await EventLoop.call(endpoint.call, given, handler.timeout)
+        result = await EventLoop.run_handler(endpoint.call_handler, given, handler.timeout)
 
     if handler.is_async:
         await_it(call())
     else:
         try:
-            result = endpoint.call(given) if savepoint is None else call_in_savepoint(endpoint, event, savepoint)
+            result = (
+                endpoint.call_handler(given) if savepoint is None else call_in_savepoint(endpoint, event, savepoint)
+            )
         # SystemExit included, which is the handler's error too.
         except BaseException as error:
             result = error
@@ -232,9 +236,9 @@ def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Save
 
 @contextmanager
 def _django_savepoint() -> Iterator[tuple[()]]:
-    from partbox.worker.runners.effects.django import connection, within
+    from partbox.worker.runners.effects.django import get_connection, hold_savepoint
 
-    with within(connection(), NO_DEADLINE):
+    with hold_savepoint(get_connection(), NO_DEADLINE):
         yield ()
 
 

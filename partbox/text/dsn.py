@@ -9,9 +9,9 @@ from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
-from partbox.text.printing import printable_line
-from partbox.text.secrets import MASK, is_secret, masked, masked_url
-from partbox.text.wording import hint
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import MASK, is_secret, mask_secrets, mask_url
+from partbox.text.wording import format_hint
 
 LONGEST = 60  # characters of a database's name
 LAST_PORT = 65_535
@@ -46,20 +46,20 @@ _OPTION = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
-def bare(text: str) -> str:
+def strip_text(text: str) -> str:
     """Strip white space and a byte order mark from both ends of a text, such as a DSN."""
     # A secret often ends with a line break, which libpq would take for a part of the last value of a URL.
     return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
-def parts(dsn: str) -> dict[str, str]:
+def parse_dsn(dsn: str) -> dict[str, str]:
     """Parse a database connection string into a dict of parameters. Raise SettingsError if it is unreadable."""
     # Errors of libpq quote the part they stumbled over. Therefore the reasons have texts of their own.
     # The error quotes no part of the DSN.
-    dsn = bare(dsn)
+    dsn = strip_text(dsn)
     # libpq would stop reading at the null character.
     if "\0" in dsn:
-        raise unreadable(_REASONS["forbidden value %00"])
+        raise make_dsn_error(_REASONS["forbidden value %00"])
     if (dialect := _DIALECT.match(dsn)) is not None:
         raise SettingsError(
             f"the DSN names a driver, as URLs of SQLAlchemy do: drop {dialect[1]}, as in postgresql://…"
@@ -67,12 +67,12 @@ def parts(dsn: str) -> dict[str, str]:
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except Error as error:
-        raise unreadable(_reason(str(error)) + _hint(dsn)) from None
+        raise make_dsn_error(_find_reason(str(error)) + _find_hint(dsn)) from None
     # The DSN holds a lone surrogate.
     except ValueError:
-        raise unreadable("characters that are no text") from None
-    if (reason := _misread_sign(dsn, found)) is not None:
-        raise unreadable(reason)
+        raise make_dsn_error("characters that are no text") from None
+    if (reason := _find_misread_sign(dsn, found)) is not None:
+        raise make_dsn_error(reason)
     return found
 
 
@@ -83,19 +83,19 @@ def connect_share(whole: float, given: dict[str, str]) -> int:
     return max(2, int(whole / servers))
 
 
-def unreadable(reason: str) -> SettingsError:
+def make_dsn_error(reason: str) -> SettingsError:
     # `reason` completes "it has".
     return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
 
 
-def shown(dsn: str) -> str:
+def mask_dsn(dsn: str) -> str:
     """Return a database connection string for display, with its secrets masked."""
     # If the secrets cannot be located, only the mask is returned.
     if dsn.startswith("embedded:"):
         return dsn
-    text = masked(dsn)
+    text = mask_secrets(dsn)
     try:
-        safe = all(value == MASK for name, value in parts(text).items() if is_secret(name))
+        safe = all(value == MASK for name, value in parse_dsn(text).items() if is_secret(name))
     except SettingsError:
         return MASK
     return text if safe else MASK
@@ -108,7 +108,7 @@ def check_ports(url: str) -> None:
         port = server.rpartition("]")[2].partition(":")[2]
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
             raise SettingsError(
-                f"{masked_url(url)!r} has a port that is no number from 1 to {LAST_PORT}: correct it (in a password : "
+                f"{mask_url(url)!r} has a port that is no number from 1 to {LAST_PORT}: correct it (in a password : "
                 "is %3A and / is %2F)"
             )
 
@@ -118,7 +118,7 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
     # An unknown option is an error, because a misspelt one would be ignored, or would fail at every event.
     # The query is the part after the "?". All options are allowed if `known` is None.
     place, mark, _ = url.partition("#")
-    parts, where = urlsplit(place), masked_url(place)
+    parts, where = urlsplit(place), mask_url(place)
     if mark:
         raise SettingsError(
             f"{where!r} stands before a #, behind which nothing is read: write %23 for one that is meant"
@@ -128,36 +128,38 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if known is not None and name not in known:
-            raise SettingsError(f"{where!r} has the unknown option {option_name(name)!r}: {hint(name, sorted(known))}")
+            raise SettingsError(
+                f"{where!r} has the unknown option {mask_option_name(name)!r}: {format_hint(name, sorted(known))}"
+            )
         if name in found or not value:
             problem = "twice" if name in found else "without a value"
             raise SettingsError(
-                f"{where!r} has the option {option_name(name)!r} {problem}: give it once, with its value"
+                f"{where!r} has the option {mask_option_name(name)!r} {problem}: give it once, with its value"
             )
         found[name] = value
     return found
 
 
-def option_name(name: str) -> str:
+def mask_option_name(name: str) -> str:
     """Return the name of a URL option for an error message, masked unless it looks like a name."""
     # A text that does not look like a name may be part of a password.
     return name if _OPTION.fullmatch(name) else MASK
 
 
-def _reason(said: str) -> str:
+def _find_reason(said: str) -> str:
     return next((ours for theirs, ours in _REASONS.items() if said.startswith(theirs)), "a form that is none of a DSN")
 
 
-def _hint(dsn: str) -> str:
+def _find_hint(dsn: str) -> str:
     # The hint is about a misspelt key, and contains no other part of the DSN.
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
-        if name not in known and (near := hint(name, known, "", likeness=0.75)):
+        if name not in known and (near := format_hint(name, known, "", likeness=0.75)):
             return f" ({near})"
     return ""
 
 
-def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
+def _find_misread_sign(dsn: str, found: dict[str, str]) -> str | None:
     # libpq accepts some DSNs with another meaning than intended. After an unescaped "@" or "/", the rest of the
     # password becomes a host, a port or a database, which later errors would name.
     # The sign is a text.
@@ -178,12 +180,12 @@ def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
     return None
 
 
-def database_names(dsns: Sequence[str]) -> list[str]:
+def list_database_names(dsns: Sequence[str]) -> list[str]:
     """Return a display name for each DSN: the database, with host and port only if names would be equal."""
-    given = [_read(dsn) for dsn in dsns]
-    short = [_short_name(each) for each in given]
+    given = [_parse_or_empty(dsn) for dsn in dsns]
+    short = [_shorten_name(each) for each in given]
     names = [
-        f"{_host_and_port(each)}/{name}" if short.count(name) > 1 else name
+        f"{_format_host_port(each)}/{name}" if short.count(name) > 1 else name
         for each, name in zip(given, short, strict=True)
     ]
     seen: Counter[str] = Counter()
@@ -193,18 +195,18 @@ def database_names(dsns: Sequence[str]) -> list[str]:
     return names
 
 
-def _short_name(given: dict[str, str]) -> str:
+def _shorten_name(given: dict[str, str]) -> str:
     name = given.get("dbname") or given.get("service") or given.get("user") or "default"
-    return printable_line(name, LONGEST)
+    return shorten_line(name, LONGEST)
 
 
-def _host_and_port(given: dict[str, str]) -> str:
-    return printable_line(f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}", LONGEST)
+def _format_host_port(given: dict[str, str]) -> str:
+    return shorten_line(f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}", LONGEST)
 
 
-def _read(dsn: str) -> dict[str, str]:
+def _parse_or_empty(dsn: str) -> dict[str, str]:
     try:
-        return parts(dsn)
+        return parse_dsn(dsn)
     except SettingsError:
         # Connecting reports the error later.
         return {}

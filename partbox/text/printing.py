@@ -21,43 +21,43 @@ def text_of(value: object) -> str:
         return f"(its text cannot be had: {type(wrong).__name__})"
 
 
-def error_name(error: BaseException) -> str:
+def format_error_name(error: BaseException) -> str:
     """Return the qualified name of an error's class. Builtins and __main__ are not named as modules."""
     kind = type(error)
     home, name = _module(kind), _qualname(kind)
     return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape the unprintable characters of a text, except line breaks, as Python does."""
-    return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
+    return _escape_characters(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())
 
 
-def printable_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """Escape the unprintable characters of a JSON text, except line breaks, as JSON does."""
-    return _escaped(text, lambda character: dumps(character)[1:-1])
+    return _escape_characters(text, lambda character: dumps(character)[1:-1])
 
 
-def printable_line(text: str, most: int = MAX_SHOWN) -> str:
+def shorten_line(text: str, most: int = MAX_SHOWN) -> str:
     """Shorten a text to `most` characters and escape it, so that it prints as one line."""
     # Unprintable characters and line breaks are escaped.
     line = text if len(text) <= most else f"{text[: most - 1]}…"
-    return printable(line).replace("\n", "\\n")
+    return escape_unprintable(line).replace("\n", "\\n")
 
 
-def first_few(numbers: Sequence[int], most: int = 8) -> str:
+def format_first_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """List the first numbers as text and count the others, such as "3, 7, 9 and 20 more"."""
     more = len(numbers) - most
     return ", ".join(map(str, numbers[:most])) + (f" and {more} more" if more > 0 else "")
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Make a name, an id or a message fit for one printed line: shortened if long, escaped if unprintable."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
     return cut if cut.isprintable() else ascii(cut)[1:-1]
 
 
-def _escaped(text: str, escape: Callable[[str], str]) -> str:
+def _escape_characters(text: str, escape: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else escape(each) for each in text)

@@ -83,29 +83,29 @@ _HEADER: Final = re.compile(
 )
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Replace every secret in a text, such as a password or token, by a mask."""
     # Every expression takes linear time, because names are matched as whole words only.
     # Text that is masked already does not change.
-    text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_without_password, text)))
-    text = _SCHEME.sub(_masked_scheme, _TUPLE.sub(_masked_tuple, _masked_pairs(text)))
+    text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_mask_password, text)))
+    text = _SCHEME.sub(_mask_scheme, _TUPLE.sub(_mask_tuple, _mask_pairs(text)))
     return _UNREAD.sub(rf"\1{MASK}", _IN_QUERY.sub(rf"\1{MASK}", text))
 
 
-def masked_or_none(text: str | None) -> str | None:
-    return None if text is None else masked(text)
+def mask_optional(text: str | None) -> str | None:
+    return None if text is None else mask_secrets(text)
 
 
-def masked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+def mask_headers(headers: Mapping[str, Any]) -> dict[str, str]:
     """Return event headers as texts, with secrets replaced by a mask."""
     # The whole value of a header with the name of a secret is masked, and so are secrets within other values.
-    return {name: _masked_value(name, str(value)) for name, value in headers.items()}
+    return {name: _mask_value(name, str(value)) for name, value in headers.items()}
 
 
-def masked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def mask_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Mask the secrets in the text values of a dict. Other values stay unchanged."""
     # Texts are treated as header values.
-    return {name: _masked_value(name, each) if isinstance(each, str) else each for name, each in fields.items()}
+    return {name: _mask_value(name, each) if isinstance(each, str) else each for name, each in fields.items()}
 
 
 def is_secret(name: str) -> bool:
@@ -114,32 +114,32 @@ def is_secret(name: str) -> bool:
     return _PAIR.match(f"{name}=x") is not None
 
 
-def masked_url(url: str) -> str:
+def mask_url(url: str) -> str:
     """Mask the password, tokens and other secrets in the URL of a broker or a webhook."""
     # Secrets in the query are masked. All values in the query of a webhook are masked, because its names can be
     # anything.
-    place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", masked(url)).partition("?")
+    place, mark, query = _NAME_ALONE.sub(rf"\1{MASK}@", mask_secrets(url)).partition("?")
     is_webhook = place.lower().startswith("http")
-    return place + mark + "&".join(_without_value(each, is_webhook) for each in query.split("&"))
+    return place + mark + "&".join(_mask_pair(each, is_webhook) for each in query.split("&"))
 
 
-def _masked_value(name: str, value: str) -> str:
-    return MASK if _HEADER.search(name) else masked(value)
+def _mask_value(name: str, value: str) -> str:
+    return MASK if _HEADER.search(name) else mask_secrets(value)
 
 
-def _without_value(pair: str, always: bool) -> str:
+def _mask_pair(pair: str, always: bool) -> str:
     name, equals, _ = pair.partition("=")
     return f"{name}={MASK}" if equals and (always or _TELLING.search(name)) else MASK if always and pair else pair
 
 
-def _without_password(token: re.Match[str]) -> str:
+def _mask_password(token: re.Match[str]) -> str:
     # Only the part up to the last "@" is searched, since nothing matches behind it and a search there takes quadratic
     # time.
     end = token[0].rfind("@") + 1
     return _IN_URL.sub(rf"\1:{MASK}@", token[0][:end]) + token[0][end:]
 
 
-def _masked_pairs(text: str) -> str:
+def _mask_pairs(text: str) -> str:
     # This is a loop instead of `sub`, because the text after prose, and the rest of a cookie's line, must be searched
     # as well.
     parts, done, at = [], 0, 0
@@ -184,11 +184,11 @@ def _is_prose(found: re.Match[str]) -> bool:
     return _FAULTY.search(before) is not None and word is not None
 
 
-def _masked_tuple(found: re.Match[str]) -> str:
+def _mask_tuple(found: re.Match[str]) -> str:
     return found["before"] + MASK
 
 
-def _masked_scheme(found: re.Match[str]) -> str:
+def _mask_scheme(found: re.Match[str]) -> str:
     is_word = _PROSE.fullmatch(found["value"].rstrip(".")) or (
         found["scheme"].lower() == "basic" and _LOWER.fullmatch(found["value"])
     )

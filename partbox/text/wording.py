@@ -14,7 +14,7 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """A worker process for `node_names`. `supervisor` is the id of its parent process, or None if not reported."""
+    """A worker process for `find_node_names`. `supervisor` is the id of its parent process, or None if not reported."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -24,24 +24,24 @@ class NodeProcess(Protocol):
     def supervisor(self) -> UUID | None: ...
 
 
-def in_short(text: str, most: int = 120) -> str:
+def shorten_text(text: str, most: int = 120) -> str:
     """Join a text to one line, and cut it to at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """Format a number with its noun in the singular or plural, such as "1 record" or "2 processes"."""
     # Large numbers have commas: "1,234 records".
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
-def several(names: Sequence[str], most: int = 5) -> str:
+def format_names(names: Sequence[str], most: int = 5) -> str:
     """List the first names as text and count the others: "a, b, c, d, e and 3 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Format a number of bytes for display: "812 B", "64 kB", "3.4 GB". A kB is 1,024 bytes."""
     # PostgreSQL counts so as well.
     amount, unit = float(count), "B"
@@ -62,12 +62,12 @@ def describe_exit(code: int | None) -> str:
         return f"was killed by signal {-code}"
 
 
-def moment(when: datetime | None) -> str:
+def format_time(when: datetime | None) -> str:
     """Format a time in UTC, to the second. None becomes "-"."""
     return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def age(length: float | None) -> str:
+def format_age(length: float | None) -> str:
     """Format a number of seconds in a fitting unit: "0.4 s", "12 s", "3 m", "5 h", "2 d". None becomes "-"."""
     if length is None:
         return "-"
@@ -76,14 +76,14 @@ def age(length: float | None) -> str:
     return f"{amount:.1f} {unit}" if unit == "s" and amount < 10 else f"{amount:.0f} {unit}"
 
 
-def brief(length: float | None) -> str:
-    """Format a number of seconds like `age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
+def format_brief_age(length: float | None) -> str:
+    """Format a number of seconds like `format_age`, but in milliseconds below one second: "3.2 ms", "45 ms"."""
     if length is None or length >= 1:
-        return age(length)
+        return format_age(length)
     return f"{1000 * length:.{1 if length < 0.01 else 0}f} ms"
 
 
-def command(
+def format_command(
     words: str, schema: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()
 ) -> str:
     """Build a partbox command line in backticks that can be copied into a shell."""
@@ -98,7 +98,7 @@ def command(
     return f"`{shlex.join([*parts, *arguments])}`"
 
 
-def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
+def format_hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
     """Return a "did you mean" hint for a wrong name, or a list of the known names."""
     # The text follows a colon. Without a similar known name, it is `otherwise`. The list of all known names is the last
     # resort.
@@ -110,22 +110,22 @@ def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness
     return f"there are {', '.join(names)}" if names else "leave it out"
 
 
-def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
+def format_no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
     # `others` are the subscriptions of the schema.
     said = f"subscription {name!r} does not exist in schema {schema!r}"
     create = f"`partbox subscription create {shlex.quote(name)}`"
     if not others:
         return f"{said}, which has none: {create} makes it"
-    there = f"there {'is' if len(others) == 1 else 'are'} {listed(others)}"
-    return f"{said}: {there}; {hint(name, others, f'check the name, or {create} makes it')}"
+    there = f"there {'is' if len(others) == 1 else 'are'} {format_quoted_names(others)}"
+    return f"{said}: {there}; {format_hint(name, others, f'check the name, or {create} makes it')}"
 
 
-def listed(names: Sequence[str]) -> str:
+def format_quoted_names(names: Sequence[str]) -> str:
     """List up to eight names in quotes and count the others: "'a', 'b' and 3 more"."""
-    return several([*map(repr, names)], MOST)
+    return format_names([*map(repr, names)], MOST)
 
 
-def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
+def find_node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
     """Return the display name of each process's host, such as "web-1", by the process's instance id."""
     # A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
     # their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is

@@ -9,8 +9,8 @@ from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
-from partbox.text.printing import first_few
-from partbox.text.wording import counted
+from partbox.text.printing import format_first_numbers
+from partbox.text.wording import format_count
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Tenure
 from partbox.worker.handler_limits import HandlerLimits
@@ -48,13 +48,16 @@ class Context:
     engine: Engine
     subscription: str = "default"
     concurrency: int = 1
-    slot: Slot = field(default_factory=Slot.local)
+    slot: Slot = field(default_factory=Slot.create_local)
     observers: Observers = field(default_factory=Observers)
     signals: Signals = field(default_factory=Signals)
     wakeup: Wakeup = field(default_factory=Wakeup)
 
     def __post_init__(self) -> None:
-        self.engine.wakes.poll, self.engine.wakes.interrupt_poller = self.wakeup.set, self.wakeup.call
+        self.engine.wakes.wake_poller, self.engine.wakes.interrupt_poller = (
+            self.wakeup.set,
+            self.wakeup.interrupt_poller,
+        )
 
     @property
     def schema(self) -> str:
@@ -74,5 +77,5 @@ class Context:
         """Log a named event that concerns several partitions."""
         # The placeholders of `text` take the count of partitions, the first few of their numbers, and the values of
         # `more`.
-        what, some = counted(len(numbers), "partition"), first_few(numbers)
+        what, some = format_count(len(numbers), "partition"), format_first_numbers(numbers)
         self.log(name, text, what, some, *more, partitions=len(numbers), **fields)

@@ -39,9 +39,12 @@ class Session(NamedTuple):
     def begin_incarnation(self, schema: str) -> None:
         """Record which server start and which tables the new connections see, to notice a later change."""
         # This must run before anything else is read.
-        began, baseline = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
+        began, baseline = (
+            server_incarnation.read_incarnation(self.reading, schema),
+            proof.begin_baseline(self.reading, schema),
+        )
         for conn in self.connections:
-            server_incarnation.note(conn, began)
+            server_incarnation.note_incarnation(conn, began)
             conn.baseline = baseline
 
 
@@ -63,8 +66,8 @@ class SessionFactory:
         if close_effects is not None:
             effects = self._connect("effects", lent=True)
             # The first connection has detected a pooler that the settings do not name.
-            if reading.pooled and not effects.pooled:
-                effects.pooled, effects.prepare_threshold = True, None
+            if reading.is_pooled and not effects.is_pooled:
+                effects.is_pooled, effects.prepare_threshold = True, None
             stack.callback(close_effects, effects)
         session = Session(reading, saving, effects)
         self._open_connections = session.connections
@@ -90,7 +93,7 @@ class SessionFactory:
             exit_forked(None)
         lease, pooler, name = settings.lease, settings.pooler, f"partbox {role}"
         return connect(
-            dsn, lease=lease, pooler=pooler, name=name, lent=lent, prepared=prepared, limit=self._statement_limit
+            dsn, lease=lease, pooler=pooler, name=name, is_lent=lent, prepared=prepared, limit=self._statement_limit
         )
 
 

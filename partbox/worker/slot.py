@@ -25,7 +25,7 @@ class Slot:
         self._first_id = index * IDS_PER_SLOT
 
     @classmethod
-    def local(cls) -> "Slot":
+    def create_local(cls) -> "Slot":
         """Create a slot in plain memory instead of shared memory, for a worker without a process of its own."""
         # Such a worker is embedded in an application's process.
         return cls([0.0] * TIMES_PER_SLOT, [0] * IDS_PER_SLOT)
@@ -55,13 +55,13 @@ class Slot:
         """The last time at which the process has read or saved events (boot clock), or 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
 
-    def lifespan_seconds(self, now: float) -> float:
+    def count_lifespan_seconds(self, now: float) -> float:
         """Return for how many seconds the process has been in the application's startup code (its lifespan)."""
         # `now` is a boot time. It returns 0.0 if the process works already.
         works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
         return 0.0 if works or not self[LIFESPAN_SINCE] else now - self[LIFESPAN_SINCE]
 
-    def hung_seconds(self, now: float) -> float:
+    def count_hung_seconds(self, now: float) -> float:
         """Return for how many seconds all threads that run handlers have been hanging, or 0.0 if they do not."""
         # `now` is a boot time.
         since = self[HUNG_SINCE]

@@ -16,7 +16,7 @@ from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.lease import idle_limit
 from partbox.settings import Settings
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
@@ -39,7 +39,7 @@ from partbox.worker.runners.dispatcher import Dispatcher, RunnerSetup
 from partbox.worker.runners.endpoint import Endpoint, RunKind
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import HandlerTimeouts
@@ -79,18 +79,18 @@ class Worker:
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).with_observer(traffic)
         routes = _build_routes(handlers, subscription, settings, observers)
-        runner_setup = runner_setup or _build_drive(
-            routes, concurrency, loop or EventLoop(loop_factory(settings.event_loop))
+        runner_setup = runner_setup or _build_runner_setup(
+            routes, concurrency, loop or EventLoop(find_loop_factory(settings.event_loop))
         )
         targets, state = list_hook_targets(handlers, dead_to), ProcessState()
         engine, self._loop = (
-            _engine_factory(settings, routes, runner_setup, dead_letters=bool(targets)),
+            _build_engine_factory(settings, routes, runner_setup, dead_letters=bool(targets)),
             runner_setup.loop,
         )
         self.engine = engine(concurrency, subscription=subscription, codecs=codecs, process=state)
         self.lifespan = ProcessLifespan(handlers.process_lifespan, runner_setup.loop, state)
         self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
-        names = tuple(dict.fromkeys(each.handler.name for each in routes.registered()))
+        names = tuple(dict.fromkeys(each.handler.name for each in routes.list_registered()))
         self._start_notice = Started(subscription, names, concurrency)
         self._settlement = Settlement(self.engine, EventReports(observers, routes))
         self._lane_runner = LaneRunner(self.engine, routes, slot, self._settlement)
@@ -102,9 +102,9 @@ class Worker:
         self._sessions = SessionFactory(self._context)
         self.poller = self._build_poller(traffic)
         self._connect_signals()
-        slot[TIMEOUT] = _longest_timeout(routes, settings)
+        slot[TIMEOUT] = _find_longest_timeout(routes, settings)
         call_when_forked(self.dispatcher.disown)
-        self._context.limits.override({})
+        self._context.limits.override_limits({})
 
     def _build_poller(self, traffic: TrafficObserver) -> Poller:
         context = self._context
@@ -115,10 +115,10 @@ class Worker:
             self._sessions,
             ownership=Ownership(context, reader.add_claimed),
             reader=reader,
-            parked=ParkedReader(context, payloads, self._settlement.reports),
+            parked_reader=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
             dead_letters=self.dead_letters,
-            load=LoadReport(context),
+            load_report=LoadReport(context),
             notes=(HandledTypes(context), LongRuns(context), SinkNotes(context, traffic), LimitNotes(context)),
             pacer=Pacer(context),
             saver=Saver(context),
@@ -126,7 +126,7 @@ class Worker:
         )
 
     def _build_transactor(self) -> Transactor | None:
-        kinds = {each.transaction for each in self._context.routes.all()} - {None}
+        kinds = {each.transaction for each in self._context.routes.list_all()} - {None}
         if not kinds:
             return None
         around = TransactionParts(self._context, self._lane_runner, self._settlement.reports, Blame())
@@ -134,7 +134,7 @@ class Worker:
 
     def _connect_signals(self) -> None:
         signals, poller = self._context.signals, self.poller
-        signals.report_failure = self.fail
+        signals.report_failure = self.mark_failed
         signals.report_refused = poller.ownership.drop_refused
         signals.report_broken = poller.restart_session
 
@@ -148,15 +148,15 @@ class Worker:
         """Start the threads that deliver events."""
         # The application's lifespan was entered before. Handlers get a copy of the caller's context variables.
         context, entered = self._context, copy_context()
-        for endpoint in context.routes.all():
-            endpoint.enter(entered)
+        for endpoint in context.routes.list_all():
+            endpoint.set_context(entered)
         context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
         self.notify_started()
         self.dispatcher.start()
         self.dead_letters.start()
         self.poller.start()
         handlers, at_once = len(self._start_notice.handlers), context.concurrency
-        values = context.subscription, counted(handlers, "handler"), at_once
+        values = context.subscription, format_count(handlers, "handler"), at_once
         text = "delivering in subscription %r: %s, up to %d at once"
         context.log("worker_started", text, *values, handlers=handlers, concurrency=at_once)
 
@@ -173,12 +173,14 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.limit_statements(timeout)
-        self.engine.dead_letters.hurry(timeout / 2)
+        self.engine.dead_letters.limit_hold(timeout / 2)
         self._stop_deadline = min(self._stop_deadline, time.monotonic() + timeout)
-        owned = self.engine.claims.numbers
+        owned = self.engine.claims.list_numbers
         while (left := owned()) and self.failure is None and time.monotonic() < self._stop_deadline:
             # The event loop has ended, so the handlers that run on it never end.
-            if self._loop.ended and left <= {lane.partition.number for lane in self.engine.scheduler.running()}:
+            if self._loop.has_ended and left <= {
+                lane.partition.number for lane in self.engine.scheduler.list_running()
+            }:
                 break
             time.sleep(0.005)
         return not owned()
@@ -193,9 +195,9 @@ class Worker:
         # The default timeout is the setting. The partitions of abandoned handlers are not released: each event may be
         # delivered again, which is logged.
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
-        for lane in self.engine.scheduler.running():
+        for lane in self.engine.scheduler.list_running():
             text = "stopped while the handler of %s was running: it may be delivered again"
-            log_event(log, "abandoned", text, lane.current, about=lane.current)
+            log_event(log, "abandoned", text, lane.current_event, about=lane.current_event)
         return self._end(self._stop_deadline, drained=drained)
 
     def leave_lifespan(self, until: float) -> None:
@@ -210,10 +212,10 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
-        owned = self.engine.claims.numbers
+        owned = self.engine.claims.list_numbers
         while time.monotonic() < until:
             abandoned_partitions = {partition.number for partition in list(self.timeouts.abandoned_partitions)}
-            if owned() <= abandoned_partitions and self.timeouts.all_saved():
+            if owned() <= abandoned_partitions and self.timeouts.are_all_saved():
                 break
             time.sleep(0.005)
         self._end(until, drained=False)
@@ -231,7 +233,7 @@ class Worker:
         self._context.log("worker_stopped", text, self._context.subscription, how, released=released)
         return released
 
-    def fail(self, error: BaseException) -> None:
+    def mark_failed(self, error: BaseException) -> None:
         """Log the error that ended an essential thread, and mark the worker as failed."""
         # The error is kept as `failure`, which marks the worker as useless.
         # Errors in the schema or the settings are the user's to mend, and need no traceback.
@@ -244,41 +246,41 @@ def _build_routes(handlers: Handlers, subscription: str, settings: Settings, obs
     missed = None
     # Other subscriptions mostly want few types, so no warning is due for the rest.
     if subscription == "default":
-        missed = UnroutableWarning(subscription, handlers.table(subscription), str(settings.on_unroutable))
+        missed = UnroutableWarning(subscription, handlers.build_table(subscription), str(settings.on_unroutable))
     newer_versions = NewerVersionWarning()
-    routes = handlers.routes(subscription, settings, missed).map(
+    routes = handlers.build_routes(subscription, settings, missed).map_handlers(
         lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers, newer_versions)
     )
-    if not callable(settings.on_unroutable) and {each.kind for each in routes.registered()} == {RunKind.ASYNC}:
+    if not callable(settings.on_unroutable) and {each.kind for each in routes.list_registered()} == {RunKind.ASYNC}:
         # The default endpoint waits for nothing, so it may run wherever the other handlers do, without a runner thread.
         routes.default.kind = RunKind.ASYNC
         routes.default.set_run_kind(RunKind.ASYNC)
-    for each in routes.registered():
+    for each in routes.list_registered():
         if each.handler.observed_by is not None:
             each.handler.observed_by(each.handler.name, observers)
     return routes
 
 
-def _handler_kinds(routes: Routes[Endpoint]) -> set[RunKind]:
-    return {endpoint.kind for endpoint in routes.all()}
+def _list_handler_kinds(routes: Routes[Endpoint]) -> set[RunKind]:
+    return {endpoint.kind for endpoint in routes.list_all()}
 
 
-def _build_drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> RunnerSetup:
+def _build_runner_setup(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> RunnerSetup:
     # A single runner takes many lanes at a time, unless a list handler may take the events that the runner has not
     # begun.
-    alone, kinds = concurrency == 1, _handler_kinds(routes)
+    alone, kinds = concurrency == 1, _list_handler_kinds(routes)
     queue = ReadyQueue(BUNDLE if alone and RunKind.BATCH not in kinds else 1)
-    shared_lanes = RunKind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.all())
+    shared_lanes = RunKind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.list_all())
     return RunnerSetup(queue, loop, shared_lanes=shared_lanes)
 
 
-def _engine_factory(
+def _build_engine_factory(
     settings: Settings, routes: Routes[Endpoint], runner_setup: RunnerSetup, *, dead_letters: bool
 ) -> Callable[..., Engine]:
     bounds = ReadBounds(
         settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
     )
-    has_transactional, notes = RunKind.TRANSACTIONAL in _handler_kinds(routes), settings.retain_history > 0
+    has_transactional, notes = RunKind.TRANSACTIONAL in _list_handler_kinds(routes), settings.retain_history > 0
     return partial(
         Engine,
         bounds=bounds,
@@ -290,8 +292,8 @@ def _engine_factory(
     )
 
 
-def _longest_timeout(routes: Routes[Endpoint], settings: Settings) -> float:
+def _find_longest_timeout(routes: Routes[Endpoint], settings: Settings) -> float:
     # The default endpoint does nothing that could last, unless it is the application's.
-    may_last = routes.all() if callable(settings.on_unroutable) else routes.registered()
+    may_last = routes.list_all() if callable(settings.on_unroutable) else routes.list_registered()
     timeouts = [endpoint.handler.timeout for endpoint in may_last] or [settings.handler_timeout]
     return 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)

@@ -27,8 +27,8 @@ MUTATIONS = (
         "a-default-was-always-there",
         "A field that came with a default is taken for one of every event, and may be required next.",
         "partbox/catalogue/event_form.py",
-        "return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)",
-        "return _pydantic_schema(event, always=True), _pydantic_schema(event, always=True)",
+        "return _build_pydantic_schema(event, always=False), _build_pydantic_schema(event, always=True)",
+        "return _build_pydantic_schema(event, always=True), _build_pydantic_schema(event, always=True)",
         (f"{COMPARISON}::test_a_field_that_came_with_a_default_may_never_lose_it",),
     ),
     Mutation(
@@ -36,17 +36,19 @@ MUTATIONS = (
         "A union fits as soon as one of its alternatives does.",
         MISFITS,
         "found = [\n"
-        "                each for option in writer.alternatives() "
-        "for each in self._best_match(option, writer, reader, path)\n"
+        "                each\n"
+        "                for option in writer.list_alternatives()\n"
+        "                for each in self._find_best_match(option, writer, reader, path)\n"
         "            ]",
-        "found = min((self._best_match(each, writer, reader, path) for each in writer.alternatives()), key=len)",
+        "found = min((self._find_best_match(each, writer, reader, path) for each in "
+        "writer.list_alternatives()), key=len)",
         (NAMED,),
     ),
     Mutation(
         "rules-unread",
         "A bound or pattern that is tighter than before refuses old events.",
         MISFITS,
-        "        yield from _rule_misfits(writer, reader, path)\n",
+        "        yield from _find_rule_misfits(writer, reader, path)\n",
         "",
         (NAMED,),
     ),
@@ -62,8 +64,8 @@ MUTATIONS = (
         "a-key-that-moves",
         "Under another key events of one aggregate are in no order, and the schema is the same.",
         "partbox/catalogue/comparison.py",
-        "changes = [*_order_changes(old, new), *_field_changes(old, new)]",
-        "changes = [*_field_changes(old, new)]",
+        "changes = [*_find_order_changes(old, new), *_find_field_changes(old, new)]",
+        "changes = [*_find_field_changes(old, new)]",
         (f"{COMPARISON}::test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does",),
     ),
 )

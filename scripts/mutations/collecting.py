@@ -50,7 +50,7 @@ MUTATIONS = (
         "entity-by-entity",
         "Events are published in the order in which the session met their entities.",
         FILE,
-        "events = sorted((each for _, some in taken for each in some), key=_number)",
+        "events = sorted((each for _, some in taken for each in some), key=_number_of)",
         "events = [each for _, some in taken for each in some]",
         (f"{COLLECTING}::test_events_are_published_with_the_commit_once_and_in_the_order_in_which_they_were_gathered",),
     ),

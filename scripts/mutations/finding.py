@@ -12,8 +12,8 @@ MUTATIONS = (
         "given-up-is-delivered",
         "A discarded record is told as delivered.",
         STANDING,
-        "status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)",
-        "status = _consumed(facts) if facts.consumed else _unfinished(facts)",
+        "status = _derive_consumed(facts) if facts.consumed and facts.parked is None else _derive_unfinished(facts)",
+        "status = _derive_consumed(facts) if facts.consumed else _derive_unfinished(facts)",
         (RULE,),
     ),
     Mutation(
@@ -68,7 +68,7 @@ MUTATIONS = (
         "cut-and-silent",
         "A search that was cut says that it is complete.",
         SEARCH,
-        "return SearchPage(tuple(positions[:limit]), last, _published_at(conn, schema, last))",
+        "return SearchPage(tuple(positions[:limit]), last, _find_publish_time(conn, schema, last))",
         "return SearchPage(tuple(positions[:limit]))",
         (f"{FIND}::test_what_is_cut_says_so_and_how_it_goes_on",),
     ),
@@ -92,8 +92,8 @@ MUTATIONS = (
         "unnoted-before-a-loss",
         "What was saved before a lost connection is told as delivered by the next owner.",
         "partbox/worker/engine/last_save.py",
-        "LastNote(self.note.due, NO_COUNT if owed else 0)",
-        "LastNote(self.note.due)",
+        "LastNote(self.note.due_at, NO_COUNT if owed else 0)",
+        "LastNote(self.note.due_at)",
         (
             "tests/worker/saver/test_noted_progress.py"
             "::test_what_was_saved_before_a_lost_connection_is_noted_at_the_release",

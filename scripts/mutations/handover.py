@@ -9,7 +9,8 @@ MUTATIONS = (
         "waiting-for-nobody",
         "What another process releases would be claimed only at the next of four ticks a second.",
         "partbox/worker/ownership/ownership.py",
-        "awaits_release = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())",
+        "awaits_release = any(row.is_assigned and not row.is_owned and not row.is_free for row in "
+        "seen.partitions or ())",
         "awaits_release = False",
         (
             "tests/engine/test_owned_partitions.py::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",
@@ -30,8 +31,8 @@ MUTATIONS = (
         "A process without an identity would tick at each of its looks.",
         "partbox/worker/ownership/ownership.py",
         "        self._plan_count, self._wakeup.has_changes = self._slot[PLAN_COUNT], False\n        if "
-        "self.me is None:\n",
-        "        if self.me is None:\n",
+        "self.instance_id is None:\n",
+        "        if self.instance_id is None:\n",
         ("tests/engine/test_owned_partitions.py::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
     ),
     Mutation(
@@ -46,7 +47,7 @@ MUTATIONS = (
         "late-as-it-has-not-beaten-since-the-last-look",
         "Of hundreds of nodes one always beats just after a look, and everybody looks at each heartbeat.",
         "partbox/supervisor/membership.py",
-        "since if self.nodes <= FULL_SHARE_NODES else None",
+        "since if self.node_count <= FULL_SHARE_NODES else None",
         "since",
         (
             "tests/db/delivery/test_watch.py::test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look",
@@ -72,8 +73,9 @@ MUTATIONS = (
         "a-release-that-rests",
         "A partition that is dirty when it begins to drain would be released only after the rest from the save before.",
         "partbox/worker/engine/state.py",
-        "        if partition.draining and not partition.running:\n            self.wakes.release()\n",
-        "            if partition.draining and not partition.running:\n                self.wakes.release()\n",
+        "        if partition.is_draining and not partition.running_count:\n            self.wakes.interrupt_saver()\n",
+        "            if partition.is_draining and not partition.running_count:\n                "
+        "self.wakes.interrupt_saver()\n",
         (
             "tests/engine/test_owned_partitions.py::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",
         ),

@@ -13,8 +13,9 @@ MUTATIONS = (
         "A process whose lifespan cannot start owns partitions until its lease ends, and its events wait.",
         "partbox/supervisor/embedded.py",
         "        self._worker.lifespan.enter()\n        try:\n            self._membership.open()\n"
-        "            self._membership.tick([self._process])\n",
-        "        try:\n            self._membership.open()\n            self._membership.tick([self._process])\n"
+        "            self._membership.tick([self._registered_process])\n",
+        "        try:\n            self._membership.open()\n            "
+        "self._membership.tick([self._registered_process])\n"
         "            self._worker.lifespan.enter()\n",
         (f"{ENTERED}::test_when_its_start_fails_the_error_raises_and_nothing_has_been_delivered[sync-embedded]",),
     ),
@@ -22,8 +23,8 @@ MUTATIONS = (
         "a-start-that-fails-for-ever",
         "A client that cannot be made for a moment would end the whole node, and not only try again.",
         "partbox/supervisor/child.py",
-        'worker.lifespan.report(error, "so nothing is delivered by this process, which ends")\n        return 1',
-        'worker.lifespan.report(error, "so nothing is delivered by this process, which ends")\n        return FATAL',
+        'worker.lifespan.log_error(error, "so nothing is delivered by this process, which ends")\n        return 1',
+        'worker.lifespan.log_error(error, "so nothing is delivered by this process, which ends")\n        return FATAL',
         (
             "tests/cli/test_worker_lifespan.py::test_a_start_that_fails_is_one_line_and_is_tried_again_and_the_events_wait",
         ),

@@ -19,7 +19,7 @@ MUTATIONS = (
         "lines-kept-without-bound",
         "A reader that never reads again would cost all the memory there is.",
         OUTLET,
-        "if len(self._waiting) >= MAX_WAITING:",
+        "if len(self._waiting_lines) >= MAX_WAITING:",
         "if False:",
         (f"{FULL}::test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted",),
     ),

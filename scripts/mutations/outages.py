@@ -43,8 +43,8 @@ MUTATIONS = (
         "the-same-probe-each-time",
         "All that waits comes back at once, the lowest id first: an error of its own keeps the circuit open for ever.",
         ENDPOINT,
-        "return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)",
-        "return self._circuit.wait(now)",
+        "return self._circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)",
+        "return self._circuit.compute_delay(now)",
         (f"{BOTH}::test_events_that_wait_for_a_circuit_do_not_come_back_at_once",),
     ),
     Mutation(

@@ -59,9 +59,9 @@ MUTATIONS = (
         "a-floor-claimed-after-the-page",
         "The floor of a claim bounds what is open then, not what the shared page did not see before.",
         "partbox/worker/poller/log_poll.py",
-        "polled = records.quick(conn, self._schema, shared, groups.bits)",
-        "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
-        " max(shared.settled, horizon.claimed_floor)), groups.bits)",
+        "polled = records.read_new_records(conn, self._schema, shared, groups.caught_up_bits)",
+        "polled = records.read_new_records(conn, self._schema, type(shared)(shared.snapshot,"
+        " max(shared.settled_id, horizon.claimed_floor)), groups.caught_up_bits)",
         ("tests/engine/test_owned_partitions.py::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
     ),
     Mutation(
@@ -84,15 +84,15 @@ MUTATIONS = (
         "idle-whatever-has-ended",
         "What commits late draws no new id: it waits until another one does.",
         "partbox/worker/poller/log_poll.py",
-        "if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):",
-        "if look is None or not self._horizon.is_idle(look.fence.drawn, False):",
+        "if check is None or not self._horizon.is_idle(check.fence.drawn_id, check.has_ended):",
+        "if check is None or not self._horizon.is_idle(check.fence.drawn_id, False):",
         (scenario("idle"),),
     ),
     Mutation(
         "those-behind-taken-along",
         "Who is behind is read from the page that the others have moved to: what that one sees it has not read.",
         CURSOR,
-        "self.base = self.base or shared",
+        "self.base_page = self.base_page or shared",
         "pass",
         (scenario("behind"),),
     ),
@@ -100,8 +100,8 @@ MUTATIONS = (
         "a-quick-poll-that-ends-too-early",
         "A page that counts may reach as far as a full one would search: what is left out of it nobody reads.",
         "partbox/protocol/quick_poll.py",
-        "cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH",
-        "cursor.stretch_of(shared.settled) + cursor.STRETCH",
+        "cursor.stretch_of(shared.settled_id) + 2 * cursor.STRETCH",
+        "cursor.stretch_of(shared.settled_id) + cursor.STRETCH",
         (f"{PRUNING}::test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search",),
     ),
     Mutation(
@@ -109,7 +109,7 @@ MUTATIONS = (
         "What a transaction publishes that was open before lies above its bound, however far others have gone.",
         "partbox/protocol/quick_poll.py",
         "return cursor.stretch_of(shared.floor), end",
-        "return cursor.stretch_of(shared.settled), end",
+        "return cursor.stretch_of(shared.settled_id), end",
         (
             "tests/protocol/test_quick_poll.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
         ),

@@ -164,8 +164,8 @@ MUTATIONS = (
         "prepared-behind-a-pooler",
         "Statements of handlers are prepared in sessions that a pooler hands to others.",
         "partbox/db/connect.py",
-        "prepare_threshold = PREPARE_THRESHOLD if lent and not pooler else None",
-        "prepare_threshold = PREPARE_THRESHOLD if lent else None",
+        "prepare_threshold = PREPARE_THRESHOLD if is_lent and not pooler else None",
+        "prepare_threshold = PREPARE_THRESHOLD if is_lent else None",
         (
             "tests/worker/runners/test_effects.py::test_what_handlers_repeat_is_prepared_but_behind_a_pooler[psycopg-True]",
         ),

@@ -26,7 +26,7 @@ MUTATIONS = (
         "an-upcast-of-what-others-see",
         "An upcast changes its payload in place, and an interceptor, or a second look, sees the changed one.",
         "partbox/events/reading.py",
-        "upcasts.apply_upcasts(event.decoded(), ",
+        "upcasts.apply_upcasts(event.decode_payload(), ",
         "upcasts.apply_upcasts(event.payload, ",
         (f"{VERSIONS}::test_an_upcast_may_change_what_it_gets",),
     ),

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
 from partbox.catalogue.comparison import EventForm
-from partbox.catalogue.event_form import event_form
+from partbox.catalogue.event_form import build_event_form
 from partbox.events.declaration import EventType
 
 
 def form(cls: Any, *, version: int = 1, aggregate_type: str = "Order", key: str = "id") -> EventForm:
     """The form of the event `OrderPlaced`, whose class this is."""
-    return event_form(EventType("OrderPlaced", cls, aggregate_type, key, None, version))
+    return build_event_form(EventType("OrderPlaced", cls, aggregate_type, key, None, version))
 
 
 class Shape(NamedTuple):

@@ -65,7 +65,7 @@ def changes(new: Any, old: Any = Placed) -> list[EventChange]:
 
 
 def breaks(new: Any, old: Any = Placed) -> list[str]:
-    return [each.line for each in changes(new, old) if each.is_break]
+    return [each.text for each in changes(new, old) if each.is_break]
 
 
 class Strict(BaseModel):
@@ -214,7 +214,7 @@ COMPATIBLE = {
 
 @pytest.mark.parametrize(("new", "lines"), COMPATIBLE.values(), ids=COMPATIBLE)
 def test_a_change_that_breaks_nobody_passes(new, lines):
-    assert [each.line for each in changes(new)] == lines
+    assert [each.text for each in changes(new)] == lines
 
 
 def only(name: str, kind: Any, default: Any = ...) -> Any:
@@ -261,7 +261,7 @@ def test_fields_that_are_refused_may_neither_come_nor_go():
 
 
 def of(old: EventForm, **fields: Any) -> list[str]:
-    return [each.line for each in compare_forms(old, replace(old, **fields), ())]
+    return [each.text for each in compare_forms(old, replace(old, **fields), ())]
 
 
 def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
@@ -274,10 +274,10 @@ def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
 
 def test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one_before():
     old, new = form(Placed), form(edited(total=str), version=3, aggregate_type="Cart", key="total")
-    assert [each.line for each in compare_forms(old, new, [1, 2])] == [
+    assert [each.text for each in compare_forms(old, new, [1, 2])] == [
         "OrderPlaced has version 3 instead of 1, with an upcast: breaks nothing"
     ]
-    assert [each.line for each in compare_forms(old, new, [1])] == [
+    assert [each.text for each in compare_forms(old, new, [1])] == [
         "OrderPlaced has version 3 instead of 1, and no upcast from version 2: breaks reading the log: "
         "write @outbox.upcast(Placed, from_version=2)"
     ]

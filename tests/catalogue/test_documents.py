@@ -15,11 +15,11 @@ from forms import form
 from pydantic import BaseModel, Field, create_model
 
 from partbox.catalogue import schema_files
-from partbox.catalogue.asyncapi import asyncapi, target_function
+from partbox.catalogue.asyncapi import build_asyncapi, make_target_function
 from partbox.catalogue.comparison import EventForm, compare_forms
-from partbox.catalogue.entries import entries
-from partbox.catalogue.event_form import event_form
-from partbox.catalogue.page import page
+from partbox.catalogue.entries import list_entries
+from partbox.catalogue.event_form import build_event_form
+from partbox.catalogue.page import render_page
 from partbox.errors import PartboxError
 from partbox.events.declaration import EventType
 from partbox.handlers import Handlers
@@ -57,7 +57,7 @@ def types() -> list[EventType]:
 
 @pytest.fixture
 def forms(types) -> list[EventForm]:
-    return list(map(event_form, types))
+    return list(map(build_event_form, types))
 
 
 def invalid(document) -> list[str]:
@@ -82,7 +82,7 @@ def references(value):
 
 
 def test_the_asyncapi_document_is_valid_and_each_reference_leads_somewhere(forms):
-    document = asyncapi("shop:outbox", forms, target_function([], None))
+    document = build_asyncapi("shop:outbox", forms, make_target_function([], None))
     assert invalid(document) == []
     assert {each for each in references(document) if resolved(document, each) is None} == set()
     assert invalid({**document, "channels": []})  # the official schema is asked indeed
@@ -95,7 +95,7 @@ def test_channels_are_the_topics_of_the_relay_and_headers_those_of_its_broker(fo
         RelayTarget(types=("OrderPlaced",), to="nats://broker", topic="{tenant_id}.{event_type}"),
         RelayTarget(to="kafka://broker"),
     ]
-    document = asyncapi("shop:outbox", forms, target_function(targets, None))
+    document = build_asyncapi("shop:outbox", forms, make_target_function(targets, None))
     assert invalid(document) == []
     by_address = {each["address"]: each for each in document["channels"].values()}
     assert set(by_address) == {"{tenant_id}.orderplaced", "parcel-events"}
@@ -106,13 +106,13 @@ def test_channels_are_the_topics_of_the_relay_and_headers_those_of_its_broker(fo
 
 
 def test_events_of_one_topic_share_its_channel(forms):
-    document = asyncapi("shop:outbox", forms, target_function([], "all"))
+    document = build_asyncapi("shop:outbox", forms, make_target_function([], "all"))
     assert invalid(document) == []
     assert list(document["channels"]["all"]["messages"]) == ["OrderPlaced", "parcel_shipped"]
 
 
 def test_the_page_shows_fields_of_parts_too_and_breaks_no_table(types, forms):
-    text = page("shop:outbox", entries(types, []), forms)
+    text = render_page("shop:outbox", list_entries(types, []), forms)
     for line in (
         "An order was placed, and paid.",
         "- version: 2",
@@ -135,7 +135,9 @@ def test_an_entry_names_the_handler_that_takes_the_event_in_each_subscription(ty
         ]
     ):
         handlers.register(lambda event: None, event, aggregate, subscription, name=f"h{number}")
-    found = {entry.name: [row.handler for row in entry.handlers] for entry in entries(types, handlers.table())}
+    found = {
+        entry.name: [row.handler for row in entry.handlers] for entry in list_entries(types, handlers.build_table())
+    }
     assert found == {"OrderPlaced": ["h3", "h1"], "parcel/shipped": ["h0"], "OrderPaid": ["h4", "h0"]}
 
 
@@ -151,7 +153,7 @@ def test_files_are_kept_as_they_are_and_read_back(tmp_path, forms):
 def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp_path, forms):
     schema_files.write_schemas(tmp_path, [form(OrderPlaced, version=1), *forms])
     kept = schema_files.read_schemas(tmp_path)
-    assert [each.line for each in schema_files.find_changes(kept, forms, {}) if each.is_break] == [
+    assert [each.text for each in schema_files.find_changes(kept, forms, {}) if each.is_break] == [
         "OrderPlaced has version 2 instead of 1, and no upcast from version 1: breaks reading the log: "
         "write @outbox.upcast(OrderPlaced, from_version=1)"
     ]
@@ -160,7 +162,7 @@ def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp
 
 def test_an_event_that_is_gone_and_one_that_is_new_are_named(tmp_path, forms):
     schema_files.write_schemas(tmp_path, forms[:1])
-    assert [each.line for each in schema_files.find_changes(schema_files.read_schemas(tmp_path), forms[1:], {})] == [
+    assert [each.text for each in schema_files.find_changes(schema_files.read_schemas(tmp_path), forms[1:], {})] == [
         "OrderPlaced of version 2 has no class: breaks reading the log: keep the class, and import its module, while "
         f"the log has such events; then delete {tmp_path}/OrderPlaced.v2.json",
         "parcel/shipped is new: breaks nothing",
@@ -178,7 +180,7 @@ def test_a_file_that_is_no_schema_of_an_event_is_named(tmp_path, content):
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/Gone"}, {"properties": 1}, {"$ref": "#"}])
 def test_a_schema_that_cannot_be_read_is_named(tmp_path, forms, schema):
-    ours = schema_files.document(forms[0])["x-partbox"]
+    ours = schema_files.build_document(forms[0])["x-partbox"]
     (tmp_path / "a.json").write_text(json.dumps({**schema, "x-partbox": ours}))
     with pytest.raises(PartboxError, match=r"a\.json holds no JSON Schema that can be read"):
         schema_files.find_changes(schema_files.read_schemas(tmp_path), forms, {})
@@ -229,10 +231,10 @@ def test_classes_of_each_kind_are_compared_alike(kind):
         ("OrderPlaced.total", True, True),
         ("OrderPlaced.shop", True, False),
     ]
-    assert [each.line for each in compare_forms(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
+    assert [each.text for each in compare_forms(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
 
 
 def test_a_folder_or_a_name_that_cannot_be_written_is_one_line(tmp_path, forms):
     long = EventType("€" * 200, Shipped, "Parcel", "number", None, 1)
     with pytest.raises(PartboxError, match=r"cannot write .*: File name too long: name a place"):
-        schema_files.write_schemas(tmp_path, [event_form(long)])
+        schema_files.write_schemas(tmp_path, [build_event_form(long)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partbox.cli.commands.config import page
+from partbox.cli.commands.config import render_page
 from partbox.settings import names
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,9 @@ def test_a_wrong_setting_is_one_line(partbox, monkeypatch):
 
 def test_the_documentation_lists_the_settings_as_they_are(partbox):
     committed = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert partbox("config", "--markdown").out == page() == committed, "partbox config --markdown > docs/settings.md"
+    assert partbox("config", "--markdown").out == render_page() == committed, (
+        "partbox config --markdown > docs/settings.md"
+    )
     assert all(f"| `{name}` |" in committed for name in names())
 
 

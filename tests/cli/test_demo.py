@@ -21,7 +21,7 @@ from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
 from partbox.demo.audit import Throughput
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, Screen, render_demo
-from partbox.demo.view import line as line_of
+from partbox.demo.view import format_line as line_of
 from partbox.operations.stats import NewsItem
 from partbox.terminal.roster import Roster
 
@@ -191,7 +191,7 @@ def frame() -> Frame:
             (4711,) * 100 + (1234567,) * 100 + (42,) * 40 + (None,) * 16,
         ),
         roster=roster,
-        moved=frozenset({0, 1}),
+        moved_partitions=frozenset({0, 1}),
         events=Throughput(
             published=1234567,
             published_rate=12345.6,
@@ -271,18 +271,18 @@ def test_many_processes_are_counted_where_they_have_no_room(frame):
 def test_a_process_keeps_its_letter_and_its_replacement_gets_another():
     roster = Roster()
     roster.add_processes([1, 2])
-    before = roster.badge(2)
+    before = roster.find_badge(2)
     roster.add_processes([2, 3])
-    assert (roster.badge(2), roster.badge(3).letter) == (before, "C")
-    assert roster.badge(3).colour != before.colour
+    assert (roster.find_badge(2), roster.find_badge(3).letter) == (before, "C")
+    assert roster.find_badge(3).colour != before.colour
 
 
 def test_a_pipe_gets_lines_and_no_drawing(frame):
     out = StringIO()
     lines = Screen(out)
     with lines.live():
-        lines.show(frame)
-        lines.show(frame)
+        lines.show_frame(frame)
+        lines.show_frame(frame)
         lines.print_happening(frame.happenings[0])
     first, second = out.getvalue().splitlines()
     assert "published 1,234,567 (12,346/s)  delivered 1,234,560" in first
@@ -323,5 +323,5 @@ def test_the_exit_code_says_whether_a_promise_was_broken(broken, code):
         cut_short=False,
     )
     summary = replace(whole, **broken)
-    assert summary.code == code
-    assert (str(summary.verdict()) == "published = delivered, 0 out of order") == (code == 0)
+    assert summary.exit_code == code
+    assert (str(summary.render_verdict()) == "published = delivered, 0 out of order") == (code == 0)

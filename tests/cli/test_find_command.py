@@ -5,7 +5,7 @@ import json
 import pytest
 from planted_records import Planter
 
-from partbox.cli.shell.output import moment
+from partbox.cli.shell.output import format_time
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_one_record_is_told_as_a_story(partbox, plant):
     record = plant.park("a", "retrying", blocks=True, attempts=1, due=3_600, **card)
     befell(plant, record, "failed", instance="4711 on web-1", seconds=0.25, error="ValueError: boom")
     ran = partbox("find", "a")
-    due = moment(plant.row(record)["due_at"])
+    due = format_time(plant.row(record)["due_at"])
     for said in (
         f"{record} in partition 178",
         str(plant.event_id(record)),

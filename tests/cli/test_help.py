@@ -65,7 +65,7 @@ def test_the_documentation_lists_the_commands_as_they_are(partbox, monkeypatch):
 @pytest.mark.parametrize("typed", [["bench"], ["bench", "--only", "memory", "x"], ["chaos", "--help"]])
 def test_a_command_of_the_lab_says_without_it_what_brings_it(partbox, monkeypatch, typed):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
-    monkeypatch.setattr(program, "command", program.command.__wrapped__)
+    monkeypatch.setattr(program, "build_command", program.build_command.__wrapped__)
     ran = partbox(*typed)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"partbox: {typed[0]} comes with the extra lab: `pip install 'partbox[lab]'` brings it\n"

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from partbox.db.delivery.limits import LimitReport, WaitingValue, note
+from partbox.db.delivery.limits import LimitReport, WaitingValue, note_limits
 
 APP = """
 from partbox import Outbox
@@ -57,7 +57,7 @@ def test_a_bound_that_nobody_set_is_as_declared_and_one_that_was_lifted_is_none(
 
 def test_what_waits_is_shown_with_the_values_that_wait_longest(command, conn, instance):
     values = (WaitingValue("acme", 1200, 75.0), WaitingValue("zoo", 3, 0.5))
-    note(conn, "partbox", instance, [LimitReport("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
+    note_limits(conn, "partbox", instance, [LimitReport("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
     row = command("list").out.splitlines()[1]
     assert " ".join(row.split()) == "default shop.charge 100/s none tenant_id 1,203 75 s acme (1,200), zoo (3)"
     (told,) = json.loads(command("list", "--json").out)
@@ -105,7 +105,7 @@ def test_a_name_that_no_handler_of_the_application_has_is_refused(command, conn,
 
 
 def test_status_shows_limits(command, partbox, conn, instance):
-    note(conn, "partbox", instance, [LimitReport("shop.charge", 5 / 3600, 2, None, 40, 3.5)])
+    note_limits(conn, "partbox", instance, [LimitReport("shop.charge", 5 / 3600, 2, None, 40, 3.5)])
     lines = [line.split() for line in partbox("status").out.splitlines()]
     assert ["shop.charge", "5/h", "2", "40", "3.5", "s"] in lines
     (told,) = json.loads(partbox("status", "--json").out)["limits"]

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.errors import OperationalError, ReadOnlySqlTransaction
 
-from partbox.cli.shell.output import error_line
+from partbox.cli.shell.output import format_error_line
 
 COMMANDS = [
     "status",
@@ -45,17 +45,17 @@ def test_a_command_says_that_the_server_takes_no_writes_now(partbox, read_only, 
 
 
 def test_a_session_that_may_not_write_any_more_is_told_the_same_way():
-    said = error_line(ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"))
+    said = format_error_line(ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"))
     assert "cannot execute UPDATE in a read-only transaction: it takes no writes now" in said
 
 
 def test_of_several_servers_the_one_that_answered_is_named():
-    said = error_line(OperationalError(SEVERAL))
+    said = format_error_line(OperationalError(SEVERAL))
     assert "10.0.0.2" in said
     assert "Connection refused" not in said
 
 
 def test_a_server_that_starts_is_told_as_that():
-    said = error_line(OperationalError(STARTING))
+    said = format_error_line(OperationalError(STARTING))
     assert "the database system is starting up: that passes" in said
     assert "check --dsn" not in said

@@ -5,7 +5,7 @@ import pytest
 from next_migration import NEWEST, known
 
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.migrate import check
+from partbox.db.schema.migrate import check_schema_version
 
 
 def test_init_creates_the_schema_and_says_so_and_repeats_harmlessly(partbox, empty_dsn):
@@ -13,7 +13,7 @@ def test_init_creates_the_schema_and_says_so_and_repeats_harmlessly(partbox, emp
     assert (first.code, first.err) == (0, "")
     assert "schema 'partbox' is ready: applied 0014_baseline" in first.out
     with psycopg.connect(empty_dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
     again = partbox("init", "--dsn", empty_dsn)
     assert (again.code, again.out) == (0, "schema 'partbox' is there already and up to date: nothing to do\n")
 
@@ -41,7 +41,7 @@ def test_migrate_sql_prints_a_script_that_creates_the_schema(partbox, empty_dsn)
     assert script.code == 0
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute(script.out.encode())
-        check(conn, "orders")
+        check_schema_version(conn, "orders")
 
 
 @pytest.mark.parametrize("command", ["init", "migrate", "status"])

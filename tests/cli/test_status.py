@@ -48,7 +48,7 @@ def consume(conn):
 
 
 def look(conn) -> stats.Cluster:
-    return stats.cluster(conn, "partbox", "default")
+    return stats.read_cluster(conn, "partbox", "default")
 
 
 def pending(conn) -> dict[int, int]:
@@ -127,7 +127,7 @@ def test_owners_are_counted_and_what_the_dead_own_is_unowned(conn):
 
 def test_a_subscription_that_does_not_exist_is_refused(conn, partbox, dsn):
     with pytest.raises(SchemaError, match="'audit' does not exist in schema 'partbox': there is 'default'"):
-        stats.cluster(conn, "partbox", "audit")
+        stats.read_cluster(conn, "partbox", "audit")
     assert "there is 'default'" in partbox("status", "--dsn", dsn, "--subscription", "audit").error
 
 

@@ -14,9 +14,9 @@ number = 5
 
 
 class Recording(Outbox):
-    def _nodes(self, database, *, load, **wanted):
+    def _make_nodes(self, database, *, load_handlers, **wanted):
         self.before = self.settings
-        self.flagged, self.load, self.wanted = database.settings, load, wanted
+        self.flagged, self.load_handlers, self.wanted = database.settings, load_handlers, wanted
         return self
 
     def run(self, dsns, *, pages, until_empty):
@@ -24,7 +24,7 @@ class Recording(Outbox):
         given = [name for name, origin in self.flagged.origins.items() if origin != "default"]
         print({name: self.flagged.shown(name) for name in given})
         assert self.settings is self.before  # options are the command's, and not the outbox's ...
-        assert self.load() == (self.handlers, self.codecs)
+        assert self.load_handlers() == (self.handlers, self.codecs)
         assert self.settings == self.flagged  # ... but where a worker process has loaded it
         return 3
 

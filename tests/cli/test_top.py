@@ -127,7 +127,7 @@ def test_the_view_fits_and_shows_every_partition_by_its_living_owner(top_frame, 
 def test_the_view_is_no_higher_than_the_terminal(top_frame, width, height):
     many = replace(top_frame.sample.cluster, instances=tuple(an_instance(number) for number in range(1, 40)))
     sample = replace(top_frame.sample, cluster=many)
-    crowded = replace(top_frame, sample=sample, blocked=[a_key(str(number)) for number in range(50)])
+    crowded = replace(top_frame, sample=sample, blocked_keys=[a_key(str(number)) for number in range(50)])
     lines = shown(crowded, width, height)
     assert len(lines) <= height
     assert "more" in "\n".join(lines)
@@ -137,7 +137,7 @@ def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(top_frame)
     members = (an_instance(1, node=HOSTILE), an_instance(2))
     cluster = replace(top_frame.sample.cluster, instances=members, subscription=HOSTILE)
     hostile = replace(
-        top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked=[a_key(HOSTILE, f"a\nb {HOSTILE}")]
+        top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked_keys=[a_key(HOSTILE, f"a\nb {HOSTILE}")]
     )
     lines = shown(hostile, 120, 40)
     assert len(lines) == len(shown(top_frame, 120, 40))
@@ -154,7 +154,7 @@ def test_handlers_that_run_for_long_stand_above_what_is_blocked(top_frame, width
     )
     member = replace(an_instance(1), running=runs, running_more=5)
     cluster = replace(top_frame.sample.cluster, instances=(member,))
-    crowded = replace(top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked=[a_key()] * 50)
+    crowded = replace(top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked_keys=[a_key()] * 50)
     lines = shown(crowded, width, height)
     text = "\n".join(lines)
     assert len(lines) <= height
@@ -179,7 +179,7 @@ def test_two_supervisors_of_one_host_have_two_names(top_frame):
 
 def test_aggregates_that_wait_for_one_reason_are_one_row(top_frame):
     keys = [replace(a_key(str(number)), state="deferred", error_type=None, error=f"{number}") for number in range(44)]
-    text = shown(replace(top_frame, blocked=[*keys, a_key("x" * 50)]), 100, 40)
+    text = shown(replace(top_frame, blocked_keys=[*keys, a_key("x" * 50)]), 100, 40)
     rows = text[text.index(next(line for line in text if line.startswith("blocked the longest"))) + 1 :]
     assert [row.split()[:5] for row in rows] == [["Order", "0", "and", "43", "more"], rows[1].split()[:5]]
     assert rows[1].startswith("Order xxxxx")

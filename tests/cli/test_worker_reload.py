@@ -204,4 +204,4 @@ def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(monkeypatch, t
     monkeypatch.setattr(reload, "read_stamps", looked)
     monkeypatch.setattr(reload.signal, "signal", lambda *_: None)
     monkeypatch.setattr(reload.subprocess, "Popen", None)
-    assert outer.run() == 0
+    assert outer.run_reloading() == 0

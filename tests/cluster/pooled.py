@@ -60,7 +60,7 @@ class PgBouncer:
 
     def start(self) -> None:
         """Start it and wait until it answers. It refuses to run as root, who lends it the user of the server."""
-        user = server_user.server_user()
+        user = server_user.find_server_user()
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [str(PROGRAM), str(self._folder / "pgbouncer.ini")],

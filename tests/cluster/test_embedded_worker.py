@@ -140,14 +140,14 @@ def test_whoever_waits_for_the_last_event_waits_on_when_the_connection_is_cut_un
     outbox, greeted, conn, caplog, monkeypatch
 ):
     """`_has_news` had found nothing wrong: the server ends the connection while it answers."""
-    ask, cut = outstanding_work.outstanding, []
+    ask, cut = outstanding_work.read_outstanding, []
 
     def cut_off(asking, *arguments):
         if not cut:
             cut.append(conn.execute("select pg_terminate_backend(%s, 5000)", [asking.info.backend_pid]).fetchone())
         return ask(asking, *arguments)
 
-    monkeypatch.setattr(outstanding_work, "outstanding", cut_off)
+    monkeypatch.setattr(outstanding_work, "read_outstanding", cut_off)
     publish(outbox, "Ada")
     assert outbox.drain(timeout=30) is True
     assert (greeted, cut) == (["Ada"], [(True,)])
@@ -250,7 +250,7 @@ def test_a_worker_that_has_failed_lets_its_lease_end_and_tells_nothing_else_of_i
         conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox poller'")
         eventually(lambda: worker._worker.failure)
-        eventually(lambda: not worker._process.vouched)
+        eventually(lambda: not worker._registered_process.is_vouched)
     assert "is a logical copy" in caplog.text
     assert "neither read nor saved" not in caplog.text
 

@@ -75,7 +75,7 @@ class Killed:
         """As a supervisor buries its own dead child, and at once."""
         dead = [each for (each,) in self.conn.execute("select instance_id from partbox.instance").fetchall()]
         if dead:
-            instances.bury(self.conn, "partbox", dead, known_dead=True)
+            instances.bury_instances(self.conn, "partbox", dead, known_dead=True)
 
     def traced(self) -> int:
         return int(self.conn.execute("select count(*) from trace").fetchone()[0])  # type: ignore[index]

@@ -22,7 +22,7 @@ from servers import OwnServer, migrated, new_standby, promote
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
 from partbox.embedded.server import Server
 from partbox.settings import load
@@ -151,7 +151,7 @@ def embedded(pair: Pair) -> Iterator[set[str]]:
 
 def causes(dsn: str) -> list[str]:
     settings = load(dsn=dsn)
-    return [each.cause for each in examine(lambda: dsn, settings, limits_of(settings, 60.0)).findings]
+    return [each.cause for each in examine_outbox(lambda: dsn, settings, limits_of(settings, 60.0)).findings]
 
 
 def history(cluster: Any, published: list[LoggedEvent], verdict: HistoryVerdict) -> str:

@@ -13,7 +13,7 @@ from roles import cast_of
 from servers import OwnServer, execute, new_database, new_folder, new_standby, promote
 
 from partbox import Outbox
-from partbox.db.connect import check
+from partbox.db.connect import check_server
 from partbox.errors import SchemaError
 
 pytestmark = pytest.mark.every_version("what a rewrite and a copy do to rows and to the catalog")
@@ -42,15 +42,15 @@ def test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew(conn: psycopg.
         with conn.transaction():
             conn.execute(rewrite)
         assert conn.execute(WITNESSED).fetchone() == (False,)
-        check(conn, "partbox")
+        check_server(conn, "partbox")
         assert conn.execute(WITNESSED).fetchone() == (True,)
-        check(conn, "partbox")
+        check_server(conn, "partbox")
 
 
 @pytest.mark.parametrize("rewrite", KEPT.values(), ids=KEPT)
 def test_what_keeps_transaction_ids_changes_nothing(conn: psycopg.Connection[Any], rewrite: str) -> None:
     conn.execute(rewrite)
-    check(conn, "partbox")
+    check_server(conn, "partbox")
     assert conn.execute(MARKED).fetchone() == (True,)
 
 
@@ -58,7 +58,7 @@ def test_a_catalog_that_was_made_anew_is_no_copy_also_after_a_rewrite(conn: psyc
     """As by pg_upgrade, and in the other order too."""
     for change in (CATALOG_ANEW, REPACKED, CATALOG_ANEW, CATALOG_ANEW, REPACKED, REPACKED):
         conn.execute(change)
-        check(conn, "partbox")
+        check_server(conn, "partbox")
 
 
 def test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased(dsn: str, conn: psycopg.Connection[Any]) -> None:
@@ -66,26 +66,26 @@ def test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased(dsn: str, co
     conn.execute(REPACKED)
     for _ in range(2):
         with pytest.raises(SchemaError, match="is a logical copy"):
-            check(conn, "partbox")
+            check_server(conn, "partbox")
         conn.execute("select partbox.mark()")
     Outbox(dsn).rebase()
-    check(conn, "partbox")
+    check_server(conn, "partbox")
     conn.execute(REPACKED)
-    check(conn, "partbox")
+    check_server(conn, "partbox")
 
 
 def test_another_marker_is_not_the_one_that_the_witnesses_name(conn: psycopg.Connection[Any]) -> None:
     conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
     conn.execute("select partbox.mark()")
     with pytest.raises(SchemaError, match="is a logical copy"):
-        check(conn, "partbox")
+        check_server(conn, "partbox")
 
 
 def test_a_marker_alone_that_somebody_wrote_is_no_rewrite(conn: psycopg.Connection[Any]) -> None:
     conn.execute("update partbox.meta set value = value where key = 'marker'")
     conn.execute("select partbox.mark()")
     with pytest.raises(SchemaError, match="is a logical copy"):
-        check(conn, "partbox")
+        check_server(conn, "partbox")
 
 
 def _into_another_database(dsn: str, conn: psycopg.Connection[Any], file: Path, server_dsn: str) -> str:
@@ -116,17 +116,17 @@ def test_a_dump_in_the_same_cluster_is_a_copy_also_after_a_rewrite(
         with psycopg.connect(there, autocommit=True) as copy:
             copy.execute("select partbox.mark()")
             with pytest.raises(SchemaError, match="is a logical copy"):
-                check(copy, "partbox")
+                check_server(copy, "partbox")
             _make_marks_right_by_chance(copy)
             copy.execute("select partbox.mark()")
             with pytest.raises(SchemaError, match="is a logical copy"):
-                check(copy, "partbox")
+                check_server(copy, "partbox")
             copy.execute(REPACKED)
             copy.execute("select partbox.mark()")
             with pytest.raises(SchemaError, match="is a logical copy"):
-                check(copy, "partbox")
+                check_server(copy, "partbox")
             Outbox(there).rebase()
-            check(copy, "partbox")
+            check_server(copy, "partbox")
     finally:
         if there != dsn:
             execute(server_dsn, "drop database {} with (force)", f"copy_of_{conn.info.dbname}")
@@ -155,9 +155,9 @@ def test_a_database_made_from_it_as_a_template_has_its_marks(fresh_dsn: str, rep
         new_database(server_dsn, str(psycopg.conninfo.conninfo_to_dict(fresh_dsn)["dbname"])) as there,
         psycopg.connect(there, autocommit=True) as clone,
     ):
-        check(clone, "partbox")
+        check_server(clone, "partbox")
         clone.execute(REPACKED)
-        check(clone, "partbox")
+        check_server(clone, "partbox")
 
 
 def test_a_standby_that_is_promoted_has_its_marks_also_after_a_rewrite(own_server: OwnServer) -> None:
@@ -166,7 +166,7 @@ def test_a_standby_that_is_promoted_has_its_marks_also_after_a_rewrite(own_serve
     with new_folder() as folder, new_standby(own_server.server, folder) as standby:
         promote(standby)
         with psycopg.connect(make_conninfo(own_server.dsn, host=str(standby)), autocommit=True) as promoted:
-            check(promoted, "partbox")
+            check_server(promoted, "partbox")
             assert promoted.execute(WITNESSED).fetchone() == (True,)
 
 
@@ -180,20 +180,20 @@ def test_a_worker_of_the_least_privileges_marks_anew_and_nobody_else_may(dsn: st
             ):
                 other.execute("select partbox.mark()")
         with psycopg.connect(cast.of("worker"), autocommit=True) as worker:
-            check(worker, "partbox")
+            check_server(worker, "partbox")
         assert owner.execute(WITNESSED).fetchone() == (True,)
 
 
 def test_a_session_that_cannot_write_is_told_that_it_is_no_copy(conn: psycopg.Connection[Any]) -> None:
     conn.execute(REPACKED)
     conn.execute("set default_transaction_read_only = on")
-    check(conn, "partbox")
+    check_server(conn, "partbox")
 
 
 def test_any_number_of_sessions_mark_anew_at_once(dsn: str, conn: psycopg.Connection[Any]) -> None:
     def session(_: int) -> None:
         with psycopg.connect(dsn, autocommit=True) as each:
-            check(each, "partbox")
+            check_server(each, "partbox")
 
     with ThreadPoolExecutor(8) as sessions:
         for _ in range(4):

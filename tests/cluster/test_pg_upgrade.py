@@ -21,7 +21,7 @@ from servers import OPTIONS, initialise, migrated, new_folder, new_standby, prom
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db.connect import check
+from partbox.db.connect import check_server
 from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
@@ -82,7 +82,7 @@ def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
         Outbox(dsn).rebase()
     with psycopg.connect(dsn, autocommit=True) as conn:
         assert conn.info.server_version >= 180000
-        check(conn, "partbox")
+        check_server(conn, "partbox")
         ledger.publish_now(ledger.names, burst=2)
         for each in after:
             node = each.start(2)
@@ -122,7 +122,7 @@ def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, sta
         there_now = moved(ledger, there)
         there_now.publish_now(ledger.names, burst=2)
         eventually(lambda: consumed(conn2, "default"), PATIENCE, 0.1)
-        check(conn2, "partbox")
+        check_server(conn2, "partbox")
     assert node.stop() == 0
     published = there_now.published()
     verdict = workers.verdict(published)
@@ -132,7 +132,7 @@ def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, sta
 
 def _eighteen() -> Path:
     try:
-        return programs.binaries()
+        return programs.find_binaries()
     except SettingsError as error:
         pytest.skip(str(error))
 
@@ -140,7 +140,7 @@ def _eighteen() -> Path:
 def _upgrade(old: Server, new: Server) -> None:
     """Stop the old one, and pg_upgrade it. 18 has checksums unless told otherwise, and 15 has not."""
     old.stop()
-    old._programs.run("pg_checksums", old._pgdata, "--enable", "--no-sync")
+    old._programs.run_program("pg_checksums", old._pgdata, "--enable", "--no-sync")
     user = new._programs.user
     folders = [f"--old-bindir={old._programs.binaries}", f"--new-bindir={new._programs.binaries}"]
     data = [f"--old-datadir={old._pgdata}", f"--new-datadir={new._pgdata}"]

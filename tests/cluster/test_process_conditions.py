@@ -247,14 +247,14 @@ def test_signals_that_were_blocked_before_the_start_are_heard(
 
 GONE = """
 import os, sys, tempfile
-from partbox.supervisor.worker_handle import _leave_a_deleted_folder
+from partbox.supervisor.worker_handle import _leave_deleted_folder
 
 gone = tempfile.mkdtemp(dir=sys.argv[1])
 os.chdir(gone)
-_leave_a_deleted_folder()
+_leave_deleted_folder()
 print(os.getcwd() == gone)
 os.rmdir(gone)
-_leave_a_deleted_folder()
+_leave_deleted_folder()
 print(os.listdir(os.getcwd()), os.path.dirname(os.getcwd()) == sys.argv[1])
 """
 

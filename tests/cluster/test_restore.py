@@ -19,7 +19,7 @@ from servers import bare_server, execute
 from waiting import eventually
 
 from partbox import Outbox, partition_of
-from partbox.db.connect import check
+from partbox.db.connect import check_server
 from partbox.errors import PartboxError, SchemaError
 
 
@@ -118,11 +118,11 @@ def test_a_copy_whose_marker_has_the_right_transaction_id_by_chance_is_refused_t
         marker = "select xmin = xid::xid from partbox.meta where key = 'marker'"
         assert copy.execute(marker).fetchone() == conn.execute(marker).fetchone() == (True,)
         assert (conn.execute(order).fetchone(), copy.execute(order).fetchone()) == ((True,), (False,))
-        check(conn, "partbox")
+        check_server(conn, "partbox")
         with pytest.raises(SchemaError, match="is a logical copy"):
-            check(copy, "partbox")
+            check_server(copy, "partbox")
         Outbox(elsewhere).rebase()
-        check(copy, "partbox")
+        check_server(copy, "partbox")
 
 
 def _next(conn: psycopg.Connection) -> int:

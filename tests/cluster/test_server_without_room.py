@@ -125,7 +125,7 @@ def short_of_wal(own_server):
     with small_disk(128) as disk:
         server.stop()
         server.options |= {"min_wal_size": "32MB", "max_wal_size": "64MB"}
-        wal = server.data / "pgdata" / "pg_wal"
+        wal = server.data_folder / "pgdata" / "pg_wal"
         subprocess.run(["mv", wal, disk.folder / "wal"], check=True)
         wal.symlink_to(disk.folder / "wal")
         server.start()
@@ -147,8 +147,8 @@ def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_start
     disk.fill()
     with pytest.raises(psycopg.OperationalError):
         cluster.ledger.publish_now(cluster.ledger.names, burst=40, filler=FILLER)
-    eventually(lambda: not server.running)
-    said = (server.data / "pgdata" / "server.log").read_text()
+    eventually(lambda: not server.is_running)
+    said = (server.data_folder / "pgdata" / "server.log").read_text()
     assert "PANIC:  could not write to file" in said
     assert "shutting down due to startup process failure" in said, "it has tried to start by itself"
     disk.make_room()

@@ -8,7 +8,7 @@ from urllib.parse import urlencode, urlsplit
 
 from starlette.applications import Starlette
 
-from partbox.dashboard import access, routes
+from partbox.dashboard import build_access, build_routes
 from partbox.db.inspect.cached_overview import CACHE_SECONDS, CachedOverview
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
@@ -41,7 +41,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        return f"{self.server.address}/"
+        return f"{self.server.url}/"
 
     def close(self) -> None:
         self.server.stop()
@@ -99,8 +99,8 @@ class Live(Served):
     ) -> None:
         settings = load(dsn=dsn, **keywords)
         self._overview_cache = CachedOverview(settings, lambda: dsn, fresh=fresh)
-        allowed = access(Address(host, 0), token, payloads=settings.http_payloads)
-        super().__init__(Starlette(routes=routes(self._overview_cache, lambda: dsn, settings, allowed)))
+        allowed = build_access(Address(host, 0), token, payloads=settings.http_payloads)
+        super().__init__(Starlette(routes=build_routes(self._overview_cache, lambda: dsn, settings, allowed)))
 
     @property
     def with_token(self) -> str:

@@ -66,7 +66,7 @@ def serve():
 
 @contextmanager
 def asked(server: HttpServer, path: str = "/") -> Iterator[http.client.HTTPResponse]:
-    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
     try:
         connection.request("GET", path)
         with connection.getresponse() as response:
@@ -76,7 +76,7 @@ def asked(server: HttpServer, path: str = "/") -> Iterator[http.client.HTTPRespo
 
 
 def dialled(server: HttpServer) -> socket.socket:
-    where = urlsplit(server.address)
+    where = urlsplit(server.url)
     return socket.create_connection((where.hostname, where.port), timeout=30)
 
 
@@ -95,7 +95,7 @@ def greeting(server: HttpServer) -> bytes:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_it_answers_when_start_returns_and_says_where(serve, host):
     server = serve(host=host)
-    assert server.address.startswith(f"http://{host}:")
+    assert server.url.startswith(f"http://{host}:")
     assert greeting(server) == b"hello"
     server.start()
     server.stop()
@@ -115,7 +115,7 @@ def test_an_open_stream_does_not_hold_it(serve):
 
 def test_many_start_and_stop_on_the_same_port(serve):
     first = serve()
-    port = urlsplit(first.address).port
+    port = urlsplit(first.url).port
     first.stop()
     assert greeting(serve(port=port)) == b"hello"
 
@@ -124,7 +124,7 @@ def test_many_start_and_stop_on_the_same_port(serve):
     ("host", "said"), [("127.0.0.1", "in use"), ("192.0.2.1", "assign"), ("no.such.host.invalid", "known|resolution")]
 )
 def test_an_address_that_cannot_be_had_is_refused_in_one_line(serve, host, said):
-    taken = urlsplit(serve().address).port
+    taken = urlsplit(serve().url).port
     with pytest.raises(PartboxError, match=said) as error:
         HttpServer(hello, host, taken).start()
     assert f"{host}:{taken}" in str(error.value)
@@ -245,4 +245,4 @@ def test_it_listens_on_this_machine_alone_unless_told_otherwise(serve):
     server = serve()
     # Every machine has this address too, and who listens on all addresses listens on it.
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.2", urlsplit(server.address).port), timeout=5)
+        socket.create_connection(("127.0.0.2", urlsplit(server.url).port), timeout=5)

@@ -21,7 +21,7 @@ class CachedOverview:
         self.looks = 0
         self.next = overview()
 
-    def overview(self):
+    def read_overview(self):
         self.looks += 1
         if isinstance(self.next, Exception):
             raise self.next
@@ -38,8 +38,8 @@ async def keep_refreshing(feed: Feed, turns: int, name: str | None = None) -> di
     stopping = asyncio.Event()
     with feed.keep_refreshing():
         for _ in range(turns):
-            await feed.next_refresh(stopping)
-        return feed.frame(name, history=True)
+            await feed.await_refresh(stopping)
+        return feed.build_frame(name, history=True)
 
 
 async def test_many_who_watch_cost_one_look_and_nobody_costs_none(overview_cache):
@@ -81,9 +81,9 @@ async def test_who_stops_does_not_wait_for_the_next_look(overview_cache, monkeyp
     monkeypatch.setattr(feed, "REFRESH_INTERVAL", 60.0)
     watching, stopping = Feed(overview_cache, "partbox"), asyncio.Event()
     with watching.keep_refreshing():
-        await watching.next_refresh(stopping)
+        await watching.await_refresh(stopping)
         asyncio.get_running_loop().call_later(0.01, stopping.set)
-        await asyncio.wait_for(watching.next_refresh(stopping), 30)
+        await asyncio.wait_for(watching.await_refresh(stopping), 30)
     watching._reader.cancel()
 
 
@@ -107,7 +107,7 @@ async def test_doctor_examines_while_somebody_watches_and_what_it_finds_is_told(
     found = Finding(Severity.PROBLEM, "2 partitions braked", subscription="default", cause="braked")
     diagnosis = Diagnosis(lambda: Report("partbox", BEGAN, False, (found,), ("braked",)))
     feed = Feed(overview_cache, "partbox", diagnosis=diagnosis)
-    before = feed.frame(None, history=False)
+    before = feed.build_frame(None, history=False)
     assert (before["doctor"], before["troubles"]) == ({"at": None, "causes": 0, "error": None}, [])
     await asyncio.sleep(0.05)
     assert diagnosis.report is None

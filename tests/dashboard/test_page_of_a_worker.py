@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.dashboard import pages
+from partbox.dashboard import build_pages
 from partbox.supervisor.serving import serve_pages
 
 GLANCES = "select count(*) from pg_stat_activity where application_name = 'partbox glance' and datname = %s"
@@ -19,7 +19,7 @@ def test_metrics_and_page_look_through_one_connection_that_is_closed_at_the_end(
     def glances() -> int:
         return conn.execute(GLANCES, [conn.info.dbname]).fetchone()[0]
 
-    with serve_pages(":0", [Outbox(dsn).supervisor(metrics=True)], pages):
+    with serve_pages(":0", [Outbox(dsn).supervisor(metrics=True)], build_pages):
         where = next(word for word in caplog.messages[-1].split() if word.startswith("http://"))
         address = urlsplit(where.rstrip(",")).netloc
         metrics, events = (http.client.HTTPConnection(address, timeout=30) for _ in range(2))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import TOKEN, Live
 
-from partbox.dashboard.payload_tree import MOST, SHOWN, tree
+from partbox.dashboard.payload_tree import MOST, SHOWN, build_tree
 
 SECRET = "4711-SECRET"
 TRICKS = "<img src=x onerror=alert(1)>\u202egpj\x1b[2J"
@@ -95,7 +95,7 @@ def test_a_payload_is_nowhere_unless_asked_for_with_permission(live, dsn, plant,
 
 def test_a_payload_is_a_tree_with_its_numbers_as_they_were_written_and_keys_that_stand_twice():
     text = '{"id": 12345678901234567890, "price": 1.10, "id": [true, null, "a\\u202eb"], "e": {}}'
-    assert tree(text) == {
+    assert build_tree(text) == {
         "tree": {
             "object": [
                 ["id", {"number": "12345678901234567890"}],
@@ -106,16 +106,16 @@ def test_a_payload_is_a_tree_with_its_numbers_as_they_were_written_and_keys_that
         },
         "whole": True,
     }
-    assert tree(None) == {"tree": None, "whole": True}
+    assert build_tree(None) == {"tree": None, "whole": True}
 
 
 def test_what_is_no_json_too_deep_or_too_much_is_its_beginning():
-    assert tree(b"\x00\xff") == {"bytes": "00 ff", "whole": True}
-    assert tree("no json\x1b") == {"text": r"no json\x1b", "whole": True}
-    deep = tree("[" * 50_000 + "]" * 50_000)
+    assert build_tree(b"\x00\xff") == {"bytes": "00 ff", "whole": True}
+    assert build_tree("no json\x1b") == {"text": r"no json\x1b", "whole": True}
+    deep = build_tree("[" * 50_000 + "]" * 50_000)
     assert (len(deep["text"]), deep["whole"]) == (SHOWN, False)
-    assert tree('"' + "x" * MOST + '"')["whole"] is False
-    assert tree(bytes(SHOWN + 1))["whole"] is False
+    assert build_tree('"' + "x" * MOST + '"')["whole"] is False
+    assert build_tree(bytes(SHOWN + 1))["whole"] is False
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(st.characters(min_codepoint=32, max_codepoint=126))
@@ -136,7 +136,7 @@ def test_a_tree_says_what_its_payload_says(value):
                 return json.loads(number)
         return node
 
-    assert back(tree(json.dumps(value))["tree"]) == value
+    assert back(build_tree(json.dumps(value))["tree"]) == value
 
 
 def test_what_operators_did_is_told_with_who_did_it(live, plant):

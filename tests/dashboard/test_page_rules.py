@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sights import ADA, BEGAN, BOB, EVE, cluster, instance, overview, partition
 
 from partbox.dashboard import frame
-from partbox.dashboard.alarms import alarms
-from partbox.dashboard.frame import from_roster, own_labels
+from partbox.dashboard.alarms import find_alarms
+from partbox.dashboard.frame import from_roster, make_process_labels
 from partbox.dashboard.history import ChartPoint, DayOfLags, History, PageNews
-from partbox.dashboard.page_text import cut, visible
+from partbox.dashboard.page_text import cut_text, escape_invisible
 from partbox.db.inspect.stats import RunningHandler
 from partbox.errors import PartboxError
-from partbox.http.address import Address, address
+from partbox.http.address import Address, parse_address
 from partbox.operations.stats import Rates
 from partbox.terminal.roster import COLOURS, ProcessBadge, Roster
 
@@ -26,26 +26,26 @@ TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u06
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(TRICKS))), st.integers(2, 50))
 def test_no_text_hides_or_turns_anything_or_is_longer_than_it_may_be(text, most):
-    shown = cut(text, most)
+    shown = cut_text(text, most)
     assert len(shown) <= most
-    assert not set(shown + visible(text)) & set(TRICKS)
+    assert not set(shown + escape_invisible(text)) & set(TRICKS)
     shown.encode()  # and no half character is left
 
 
 @given(st.text(alphabet="abc 'äß漢字אב👩\u200d💻", max_size=20))
 def test_what_people_write_stays_as_it_is(text):
-    assert visible(text) == text
+    assert escape_invisible(text) == text
 
 
 def test_what_was_longer_says_so():
-    assert cut("x" * 81) == "x" * 79 + "…"
-    assert cut("x" * 80) == "x" * 80
-    assert cut(" " * 10_000 + "x", 10).endswith("…")
-    assert cut(None) is None
+    assert cut_text("x" * 81) == "x" * 79 + "…"
+    assert cut_text("x" * 80) == "x" * 80
+    assert cut_text(" " * 10_000 + "x", 10).endswith("…")
+    assert cut_text(None) is None
 
 
 def names(found, unowned_for=0.0, at=BEGAN):
-    return [(alarm.level, alarm.name) for alarm in alarms(found, unowned_for, at)]
+    return [(alarm.level, alarm.name) for alarm in find_alarms(found, unowned_for, at)]
 
 
 def test_an_outbox_that_works_has_no_alarm():
@@ -54,7 +54,7 @@ def test_an_outbox_that_works_has_no_alarm():
 
 def test_no_worker_or_silent_ones_only_is_bad():
     assert names(cluster([None] * 256, instances=[])) == [("bad", "no-workers")]
-    (alarm,) = alarms(cluster(instances=[instance(ADA, heartbeat_age=7.0)]), 0.0, BEGAN)
+    (alarm,) = find_alarms(cluster(instances=[instance(ADA, heartbeat_age=7.0)]), 0.0, BEGAN)
     assert ("silent" in alarm.text, BEGAN - alarm.since) == (True, timedelta(seconds=7))
 
 
@@ -66,17 +66,17 @@ def test_partitions_without_an_owner_are_an_alarm_when_it_lasts():
 
 def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
     found = cluster([None] * 256, paused=True, paused_at=BEGAN - timedelta(hours=5))
-    (alarm,) = alarms(found, 1_000, BEGAN)
+    (alarm,) = find_alarms(found, 1_000, BEGAN)
     assert (alarm.name, alarm.actions, alarm.subscription) == ("paused", ("resume",), "default")
     assert BEGAN - alarm.since == timedelta(hours=5)
     assert "paused for 5 hours" in alarm.text
 
 
 def told(*found):
-    news, faces = PageNews(), own_labels()
+    news, faces = PageNews(), make_process_labels()
     for each in found:
         news.note_changes(each, faces(each.instances), BEGAN)
-    return [(each.kind, each.text) for each in news.happenings]
+    return [(each.kind, each.text) for each in news.items]
 
 
 def test_who_joins_leaves_or_is_gone_is_news():
@@ -124,22 +124,22 @@ def seen(lag, minutes, name="default"):
 def test_of_each_five_minutes_the_longest_lag_is_kept_for_a_day():
     lags = DayOfLags()
     for minutes, lag in ((0, 1.0), (1, 40.0), (4, None), (5, 7.0), (15, 2.0)):
-        lags.add(seen(lag, minutes))
+        lags.record_lags(seen(lag, minutes))
     ((name, now, bars),) = lags.list_worst(9)
     assert (name, now, bars[-4:], len(bars)) == ("default", 2.0, [40.0, 7.0, None, 2.0], 288)
-    lags.add(seen(3.0, 24 * 60 + 4))
+    lags.record_lags(seen(3.0, 24 * 60 + 4))
     ((_, _, bars),) = lags.list_worst(9)
     assert (bars[0], bars[-1]) == (7.0, 3.0)
     for minutes in range(0, 10_000, 5):
-        lags.add(seen(float(minutes), minutes))
+        lags.record_lags(seen(float(minutes), minutes))
     assert len(lags._bars["default"]) == 288
 
 
 def test_the_subscriptions_that_lag_most_come_first_and_those_that_are_gone_are_forgotten():
     lags = DayOfLags()
-    lags.add(overview(*(seen(lag, 0, name).clusters[0] for name, lag in (("a", 1.0), ("b", 9.0), ("c", 5.0)))))
+    lags.record_lags(overview(*(seen(lag, 0, name).clusters[0] for name, lag in (("a", 1.0), ("b", 9.0), ("c", 5.0)))))
     assert [name for name, _, _ in lags.list_worst(2)] == ["b", "c"]
-    lags.add(seen(2.0, 1, "a"))
+    lags.record_lags(seen(2.0, 1, "a"))
     assert [(name, now) for name, now, _ in lags.list_worst(9)] == [("a", 2.0)]
 
 
@@ -148,7 +148,7 @@ def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
         closed = Event()
         looks = 0
 
-        def overview(self):
+        def read_overview(self):
             self.looks += 1
             if self.looks == 1:
                 raise PartboxError("the database is away for a moment")
@@ -156,7 +156,7 @@ def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
                 self.closed.set()
             return seen(4.0, 0)
 
-    overview_cache, lags = Glance(), DayOfLags(looks=0.001)
+    overview_cache, lags = Glance(), DayOfLags(interval=0.001)
     lags.start_sampling(overview_cache)
     lags.start_sampling(overview_cache)
     lags._sampler.join()
@@ -164,7 +164,7 @@ def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
 
 
 def shown(found):
-    return frame.subscription(found, own_labels()(found.instances), ChartPoint(None, None, 0.0, 0), ())
+    return frame.build_subscription(found, make_process_labels()(found.instances), ChartPoint(None, None, 0.0, 0), ())
 
 
 def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_parked():
@@ -233,11 +233,11 @@ def test_the_page_calls_processes_as_a_terminal_does():
     ],
 )
 def test_an_address_is_a_host_and_a_port(text, meant, loopback):
-    assert (address(text), address(text).is_loopback) == (meant, loopback)
-    assert address(str(meant)) == meant
+    assert (parse_address(text), parse_address(text).is_loopback) == (meant, loopback)
+    assert parse_address(str(meant)) == meant
 
 
 @pytest.mark.parametrize("text", ["", "9465", "x:", "x:y", "x:65536", "x:-1", "x y:1", "::1:80", "http://x:1", "x:²"])
 def test_what_is_no_address_is_refused_with_the_value(text):
     with pytest.raises(PartboxError, match="HOST:PORT"):
-        address(text)
+        parse_address(text)

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.dashboard.alarms import CAUSES
-from partbox.dashboard.problems import BAD, WARN, Problem, pieces, shown_problems
+from partbox.dashboard.problems import BAD, WARN, Problem, select_problems, split_remedy
 from partbox.doctor.case import Finding, Severity
 from partbox.doctor.checks import CHECKS
-from partbox.text.wording import command
+from partbox.text.wording import format_command
 
 PROBLEM, WARNING, NOTE = Severity
 
@@ -19,7 +19,7 @@ def finding(severity, cause, subscription="default", **fields):
 
 
 def listed(alarms, findings):
-    return [(each.level, each.name) for each in shown_problems(alarms, findings, "default", CAUSES)]
+    return [(each.level, each.name) for each in select_problems(alarms, findings, "default", CAUSES)]
 
 
 def test_alarms_are_called_as_doctor_calls_their_causes():
@@ -34,7 +34,7 @@ def test_the_worst_comes_first_and_what_concerns_all_subscriptions_is_told_in_ea
 
 def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do():
     doctors = finding(PROBLEM, "no-workers", evidence=("12 records pending",), remedy=("start `partbox worker`",))
-    (trouble,) = shown_problems([Problem(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)
+    (trouble,) = select_problems([Problem(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)
     assert (trouble.text, trouble.evidence, trouble.remedy) == (
         "No worker process runs.",
         ("12 records pending",),
@@ -46,7 +46,7 @@ def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do(
 
 def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
     findings = [finding(PROBLEM, "braked", "audit"), finding(PROBLEM, "dead-flood", "audit"), finding(NOTE, "x", "b")]
-    (trouble,) = shown_problems([], findings, "default", CAUSES)
+    (trouble,) = select_problems([], findings, "default", CAUSES)
     assert (trouble.text, trouble.actions, trouble.subscription) == (
         "Subscription audit: something is braked, and 1 other problem.",
         ("choose",),
@@ -56,24 +56,24 @@ def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
 
 def test_what_is_told_is_short_and_harmless_and_commands_stay_as_they_are():
     long = Finding(PROBLEM, "x" * 9_000 + "\u202e", ("postgresql://shop:hunter2@db \x1b[2J",), ("do `a  'b  c'`",))
-    plain = shown_problems([], [long], "default", CAUSES)[0].plain()
+    plain = select_problems([], [long], "default", CAUSES)[0].to_plain()
     assert len(plain["text"]) == 500
     assert plain["evidence"] == [r"postgresql://shop:***@db \x1b[2J"]
     assert plain["remedy"] == [[("do ", False), ("a  'b  c'", True)]]
 
 
 def test_a_remedy_is_split_into_words_and_commands():
-    assert list(pieces("see `partbox dead list`; a higher `max_parked` does not help")) == [
+    assert list(split_remedy("see `partbox dead list`; a higher `max_parked` does not help")) == [
         ("see ", False),
         ("partbox dead list", True),
         ("; a higher ", False),
         ("max_parked", True),
         (" does not help", False),
     ]
-    assert list(pieces("no command, node's log, a lone `")) == [("no command, node's log, a lone `", False)]
+    assert list(split_remedy("no command, node's log, a lone `")) == [("no command, node's log, a lone `", False)]
 
 
 @given(st.text(alphabet="a `'\"$;", max_size=12))
 def test_no_name_of_an_aggregate_makes_a_command_of_its_own(name):
-    found = list(pieces(f"at once: {command('blocked retry', 'partbox', None, 'Order', name)}"))
+    found = list(split_remedy(f"at once: {format_command('blocked retry', 'partbox', None, 'Order', name)}"))
     assert [code for code, is_code in found if is_code] == [shlex.join(["partbox", "blocked", "retry", "Order", name])]

@@ -29,7 +29,7 @@ def worker(dsn: str, lease: float = LEASE) -> Conn:
 def join(conn: Conn, count: int = 1, *, node: str = "n1", subscription: str = DEFAULT) -> list[UUID]:
     """Register that many instances."""
     return list(
-        instances.register(
+        instances.register_instances(
             conn,
             SCHEMA,
             subscription=subscription,
@@ -47,7 +47,7 @@ def assign(conn: Conn, instance: UUID | None, partitions: Sequence[int] = ALL) -
 
 
 def claim(conn: Conn, me: UUID) -> list[OwnedPartition]:
-    return cursors.claim(conn, SCHEMA, DEFAULT, me)
+    return cursors.claim_partitions(conn, SCHEMA, DEFAULT, me)
 
 
 def seize(conn: Conn, me: UUID, partitions: Sequence[int] = ALL) -> dict[int, OwnedPartition]:
@@ -57,7 +57,7 @@ def seize(conn: Conn, me: UUID, partitions: Sequence[int] = ALL) -> dict[int, Ow
 
 
 def bury(conn: Conn, victims: Sequence[UUID] = (), *, known_dead: bool = False) -> tuple[list[UUID], int]:
-    return instances.bury(conn, SCHEMA, victims, known_dead=known_dead)
+    return instances.bury_instances(conn, SCHEMA, victims, known_dead=known_dead)
 
 
 def save(conn: Conn, me: UUID, savings: Sequence[CursorSave], *args: Any, **kwargs: Any) -> set[int]:

@@ -48,7 +48,7 @@ def poll(
     conn: Conn, *asks: ReadRequest, shared: Page | None = None, lo: int = 0, hi: int = TOP, swept: Sweep | None = None
 ) -> tuple[str, list[int]]:
     """The snapshot of the page, and its ids in order."""
-    snapshot, _, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi, sweep=swept)
+    snapshot, _, rows, *_ = records.poll_page(conn, SCHEMA, asks, shared, lo=lo, hi=hi, sweep=swept)
     return snapshot, sorted(row[1] for row in rows)
 
 

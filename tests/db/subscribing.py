@@ -60,7 +60,7 @@ def rows(conn: Connection[Any], subscription: str, columns: str) -> list[tuple[A
 
 
 def is_paused(conn: Connection[Any], subscription: str) -> bool | None:
-    return subscriptions.paused(conn, SCHEMA, subscription)
+    return subscriptions.is_paused(conn, SCHEMA, subscription)
 
 
 def waiting_for_lock(conn: Connection[Any]) -> bool:

@@ -9,9 +9,9 @@ from polling import ask, poll, write
 from psycopg import sql
 
 from partbox.db.blocking import use_raw_loaders
-from partbox.db.connect import connect, connection_parameters
+from partbox.db.connect import build_parameters, connect
 from partbox.db.delivery import idle_check, records
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 
 
 def test_a_worker_s_connection_overrules_what_role_and_database_say(dsn, conn):
@@ -55,7 +55,7 @@ def test_options_that_the_dsn_carries_are_kept(dsn):
     ],
 )
 def test_a_dead_server_of_a_dsn_takes_its_share_of_a_lease_and_no_more(dsn, each):
-    assert connection_parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
+    assert build_parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
 
 
 def test_behind_a_pooler_no_option_is_sent(dsn):
@@ -78,9 +78,9 @@ def test_nothing_is_prepared_on_a_connection_that_is_not_made_for_it(dsn, conn):
         use_raw_loaders(own)
         for _ in range(12):
             poll(own, ask())
-            idle_check.run(own, SCHEMA, [])
-            records.bodies(own, SCHEMA, [(5, 1)])
-            own.execute(query("subscribed", SCHEMA), {"subscription": "default"})
+            idle_check.run_check(own, SCHEMA, [])
+            records.load_bodies(own, SCHEMA, [(5, 1)])
+            own.execute(load_query("subscribed", SCHEMA), {"subscription": "default"})
         assert own.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
 
 
@@ -99,7 +99,7 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
     ).fetchone()
     with worker(dsn) as own:
         use_raw_loaders(own)
-        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at, _),) = records.bodies(
+        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at, _),) = records.load_bodies(
             own, SCHEMA, [(5, 1)]
         )
         assert (partition, id, kind, aggregate, key, tenant) == (5, 1, "E", "__GLOBAL__", "a", None)
@@ -111,7 +111,7 @@ def test_other_connections_stay_as_they_are(dsn, conn):
     write(conn)
     with worker(dsn) as own:
         use_raw_loaders(own)
-    (row,) = records.bodies(conn, SCHEMA, [(5, 1)])
+    (row,) = records.load_bodies(conn, SCHEMA, [(5, 1)])
     assert isinstance(row[2], UUID)
     assert row[7] == {"n": 1}
 

@@ -231,7 +231,7 @@ def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_appl
         assert isinstance(conn.execute("select now()"), BinaryCursor)
         assert conn.execute("select timestamptz '2020-01-01 00:00Z'").fetchone() == (datetime(2020, 1, 1, tzinfo=UTC),)
         conn.execute("create type public.mood as enum ('fine')")
-    with connect(dsn, lease=6, lent=True) as conn:
+    with connect(dsn, lease=6, is_lent=True) as conn:
         assert conn.execute("select 'fine'::public.mood").fetchone() == ("fine",)
 
 

@@ -23,7 +23,7 @@ Conn = psycopg.Connection[Any]
 
 def plan(conn: Conn, dsn: str) -> None:
     (me,) = join(conn)
-    assert instances.plan(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
+    assert instances.assign_partitions(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
 
 
 def pause(conn: Conn, dsn: str) -> None:
@@ -42,7 +42,8 @@ def create(conn: Conn, dsn: str) -> None:
 def purge(conn: Conn, dsn: str) -> None:
     for kind, more in (("keys", {}), ("inbox", {}), ("dead", {}), ("records", {"retain_dead": 0.0})):
         assert (
-            steps.step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more) is not None
+            steps.run_step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more)
+            is not None
         )
 
 
@@ -52,14 +53,14 @@ def segment(conn: Conn, dsn: str) -> None:
 
 
 def keep_archive(conn: Conn, dsn: str) -> None:
-    archive.begin(conn, SCHEMA)
-    with archive.archive_lock(conn, SCHEMA) as archive_lock:
+    archive.begin_archive(conn, SCHEMA)
+    with archive.hold_archive_lock(conn, SCHEMA) as archive_lock:
         assert archive_lock
 
 
 def begin_life(conn: Conn, dsn: str) -> None:
     with connect(dsn, lease=6) as own:
-        assert server_incarnation.begin(own, SCHEMA) == server_incarnation.begin(own, SCHEMA)
+        assert server_incarnation.read_incarnation(own, SCHEMA) == server_incarnation.read_incarnation(own, SCHEMA)
 
 
 def migrate_again(conn: Conn, dsn: str) -> None:
@@ -95,12 +96,12 @@ def test_nor_do_these_locks_and_a_full_notification_queue_at_once(
 
 
 def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:
-    with psycopg.connect(dsn, autocommit=True) as other, archive.archive_lock(other, SCHEMA) as first:
-        with archive.archive_lock(conn, SCHEMA) as second:
+    with psycopg.connect(dsn, autocommit=True) as other, archive.hold_archive_lock(other, SCHEMA) as first:
+        with archive.hold_archive_lock(conn, SCHEMA) as second:
             assert (first, second) == (True, False)
         has_xid = "select backend_xid is not null from pg_stat_activity where pid = %s"
         assert conn.execute(has_xid, [other.info.backend_pid]).fetchone() == (False,), "what archives waits for those"
-    with archive.archive_lock(conn, SCHEMA) as third:
+    with archive.hold_archive_lock(conn, SCHEMA) as third:
         assert third
 
 

@@ -13,9 +13,9 @@ from run_size import examples
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db.schema.grants import Roles, granted_roles
+from partbox.db.schema.grants import Roles, find_granted_roles
 from partbox.db.schema.migrate import migrate
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 from partbox.errors import PartboxError, PublishError
 
 HOSTILE = (
@@ -129,7 +129,7 @@ def test_a_schema_may_not_be_named_what_postgresql_would_change(unharmed, said):
 def test_a_name_in_a_statement_stays_a_name(conn, unharmed, name):
     for statement in ("stats_subscriptions", "marker", "roles_granted"):
         try:
-            conn.execute(query(statement, name), {})
+            conn.execute(load_query(statement, name), {})
         except (psycopg.Error, UnicodeEncodeError):
             continue
     unharmed()
@@ -140,7 +140,7 @@ def test_a_role_may_have_any_name(dsn, conn, said, name):
     each_of(conn, "create role {} login", [name])
     try:
         assert said("init", "--publisher-role", name, f"--worker-role={name}").startswith("0 ")
-        assert granted_roles(conn, "partbox") == Roles((name,), (name,))
+        assert find_granted_roles(conn, "partbox") == Roles((name,), (name,))
         as_role = psycopg.conninfo.make_conninfo(dsn, user=name)
         with Outbox(as_role).transaction() as tx:
             Outbox(as_role).publish(tx, "Placed", 1)

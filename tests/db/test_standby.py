@@ -11,9 +11,9 @@ from servers import OwnServer, migrated, new_standby, promote
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db.connect import check, connect
+from partbox.db.connect import check_server, connect
 from partbox.db.schema.migrate import migrate
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
 from partbox.errors import SchemaError
 from partbox.settings import load
@@ -30,9 +30,9 @@ def test_a_worker_refuses_a_standby(standby: str, own_server: Any) -> None:
     with pytest.raises(psycopg.OperationalError, match="session is read-only"):
         connect(standby, lease=6)
     with psycopg.connect(standby, autocommit=True) as conn, pytest.raises(SchemaError, match="standby"):
-        check(conn, "partbox")
+        check_server(conn, "partbox")
     with connect(own_server.dsn, lease=6) as conn:
-        check(conn, "partbox")
+        check_server(conn, "partbox")
 
 
 def test_an_operator_on_a_standby_is_sent_to_the_primary(standby: str, own_server: Any) -> None:
@@ -128,4 +128,4 @@ def has_no_life(conn: psycopg.Connection[Any], schema: str) -> bool:
 
 def named_by_doctor(dsn: str, schema: str) -> bool:
     settings = load(dsn=dsn, schema=schema)
-    return "life" in [each.cause for each in examine(lambda: dsn, settings, limits_of(settings, 60.0)).findings]
+    return "life" in [each.cause for each in examine_outbox(lambda: dsn, settings, limits_of(settings, 60.0)).findings]

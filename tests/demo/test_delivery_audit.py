@@ -53,7 +53,7 @@ def deliver(path):
 
 
 def counts(audit: DeliveryAudit) -> dict[str, int]:
-    audit.read()
+    audit.read_deliveries()
     names = ("delivered", "duplicates", "unexplained", "out_of_order", "phantoms")
     return {name: getattr(audit, name) for name in names if getattr(audit, name)}
 
@@ -71,13 +71,13 @@ def test_a_step_before_the_one_it_follows_is_out_of_order(audit, deliver):
 
 def test_a_step_that_the_shop_took_and_nobody_heard_of_is_lost(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
-    audit.read()
+    audit.read_deliveries()
     assert audit.compare_orders([(1, 3), (2, 1)]) == (4, 2, 0)
 
 
 def test_a_step_that_the_shop_never_took_is_made_up(audit, deliver):
     deliver(Event(1, 1), Event(1, 2), Event(5, 1))
-    audit.read()
+    audit.read_deliveries()
     assert audit.compare_orders([(1, 1)]) == (1, 0, 2)
 
 
@@ -88,7 +88,7 @@ def test_an_event_of_a_transaction_that_was_rolled_back_is_a_phantom(audit, deli
 
 def test_a_new_owner_may_repeat_what_a_killed_one_did_not_save(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
-    audit.read()
+    audit.read_deliveries()
     audit.expect_repeats(os.getpid())
     deliver(Event(1, 1, epoch=2), Event(1, 2, epoch=2), Event(1, 3, epoch=2))
     assert counts(audit) == {"delivered": 3, "duplicates": 2}
@@ -96,7 +96,7 @@ def test_a_new_owner_may_repeat_what_a_killed_one_did_not_save(audit, deliver):
 
 def test_a_new_owner_that_repeats_goes_on_from_where_it_began_again(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
-    audit.read()
+    audit.read_deliveries()
     audit.expect_repeats(os.getpid())
     deliver(Event(1, 1, epoch=2), Event(1, 3, epoch=2))
     assert counts(audit) == {"delivered": 3, "duplicates": 1, "out_of_order": 1}
@@ -116,7 +116,7 @@ def test_half_a_delivery_waits_for_its_other_half(audit, path, deliver):
     deliver(Event(1, 1), Event(1, 2))
     written = path.read_bytes()
     path.write_bytes(written[: DELIVERY.size + 9])
-    assert [each.step for each in audit.read()] == [1]
+    assert [each.step for each in audit.read_deliveries()] == [1]
     with path.open("ab") as file:
         file.write(written[DELIVERY.size + 9 :])
-    assert [each.step for each in audit.read()] == [2]
+    assert [each.step for each in audit.read_deliveries()] == [2]

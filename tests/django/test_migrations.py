@@ -6,7 +6,7 @@ from typing import Any
 import next_migration
 import psycopg
 
-from partbox.db.schema.migrate import check, migrations
+from partbox.db.schema.migrate import check_schema_version, migrations
 from partbox.segments import maintain_segments
 from partbox.settings import load
 
@@ -31,7 +31,7 @@ def test_migrate_makes_the_schema_once(project: Any, empty_dsn: str) -> None:
 
     assert "Applying partbox.0001_initial... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        check(conn)
+        check_schema_version(conn)
     assert len(maintain_segments(lambda: empty_dsn, load()).made) == 3
     assert "No changes detected" in project.manage("makemigrations", "--check", "--dry-run")
     assert "no issues" in project.manage("check", "--database", "default")

@@ -262,7 +262,7 @@ class Old:
     alias, connection = "default", psycopg2.connect(connection.settings_dict["OTHER"])
 
 try:
-    django._check(Old, None)
+    django._check_connection(Old, None)
 except SettingsError as error:
     assert "needs psycopg 3 below Django, and 'default' is on psycopg2: use the engine" in str(error)
     assert "\\n" not in str(error)

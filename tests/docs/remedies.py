@@ -50,7 +50,7 @@ def _proposals(tree: ast.AST, made: bool) -> Iterator[str]:
         if isinstance(node, ast.JoinedStr):
             skipped.update(id(each) for each in ast.walk(node) if isinstance(each, ast.Constant))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("command", "case.command"):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("format_command", "case.format_command"):
             words = next((each.value for each in node.args if isinstance(each, ast.Constant)), None)
             if isinstance(words, str) and words:
                 options = (ast.unparse(each.value) for each in node.keywords if each.arg == "options")

@@ -11,7 +11,7 @@ from alembic.config import Config
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.cli import main
-from partbox.db.schema.migrate import check
+from partbox.db.schema.migrate import check_schema_version
 from partbox.errors import SchemaError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrations.md").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_the_revision_of_the_page_makes_the_schema_in_the_environment_of_the_pag
         command.downgrade(config, "base")
 
     with psycopg.connect(empty_dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if "--sql" in words], ids=" ".join)

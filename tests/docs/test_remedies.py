@@ -51,7 +51,7 @@ def test_what_is_proposed_to_be_installed_is_an_extra_of_ours() -> None:
     [
         ("raise E(f'it is {x}: run `partbox migrate {x}`')", "`partbox migrate {}`"),
         ("text = 'end it: `select pg_terminate_backend(7)`'", "`select pg_terminate_backend(7)`"),
-        ("case.command('purge --archive DIR')", "`partbox purge --archive DIR`"),
+        ("case.format_command('purge --archive DIR')", "`partbox purge --archive DIR`"),
         ("f'before that: `{statement(x)}`'", "`{statement(x)}`"),
     ],
 )

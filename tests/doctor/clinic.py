@@ -16,7 +16,7 @@ from planted_records import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.settings import load
 from partbox.supervisor.embedded import EmbeddedWorker
@@ -54,7 +54,7 @@ class Clinic:
     def findings(self, over: float = LONG_TRANSACTION) -> list[Finding]:
         """Its findings but for notes: test servers have `fsync` off. In Python: a command costs twice as much."""
         settings = load(dsn=self.dsn)
-        report = examine(lambda: self.dsn, settings, limits_of(settings, over))
+        report = examine_outbox(lambda: self.dsn, settings, limits_of(settings, over))
         found = [json.loads(orjson.dumps(each)) for each in report.findings]
         return [each for each in found if each["severity"] != "note"]
 

@@ -6,7 +6,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from roles import Cast, cast_of, each_of
 
-from partbox.db.sql import rows
+from partbox.db.sql import fetch_rows
 from partbox.doctor.phrases import quote_name
 
 pytestmark = pytest.mark.usefixtures("brisk")
@@ -227,5 +227,5 @@ def test_no_function_of_theirs_answers_the_question_who_may_create(clinic, cast:
         publisher.execute(f"create function public.eq(oid, int) returns bool {raises}".encode())
         publisher.execute("create operator public.= (leftarg = oid, rightarg = int, function = public.eq)")
     with psycopg.connect(cast.of("worker")) as worker:
-        ((*_, user, creators),) = rows(worker, "doctor_search_path", "partbox")
+        ((*_, user, creators),) = fetch_rows(worker, "doctor_search_path", "partbox")
     assert (user, creators) == (cast.worker, [cast.publisher])

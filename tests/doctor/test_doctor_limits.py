@@ -6,11 +6,11 @@ from typing import Any
 
 from overviews import ADA, NOW, cluster, instance, overview, partition
 
-from partbox.db.delivery.limits import LimitChange, LimitReport, WaitingValue, merge
+from partbox.db.delivery.limits import LimitChange, LimitReport, WaitingValue, merge_limits
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, Finding
-from partbox.doctor.doctor import judge
+from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
 
 MINUTE_AGO = NOW - timedelta(seconds=60)
@@ -20,14 +20,14 @@ def limited(*kept: LimitReport, changes: tuple[LimitChange, ...] = (), **fields:
     """A subscription whose one process, which lives, keeps these limits."""
     return cluster(
         instances=[instance(ADA, limits=kept, limits_age=1.0)],
-        limits=merge("default", kept, changes),
+        limits=merge_limits("default", kept, changes),
         **fields,
     )
 
 
 def found(seen: Cluster, cause: str = "limit") -> list[Finding]:
     case = Case("partbox", Evidence(overview=overview(seen)), Limits())
-    return [each for each in judge(case) if each.cause == cause]
+    return [each for each in run_checks(case) if each.cause == cause]
 
 
 def test_a_limit_that_holds_events_back_for_long_is_told_with_the_way_to_widen_it() -> None:
@@ -62,7 +62,7 @@ def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() ->
     (finding,) = found(limited(changes=(change,)))
     assert finding.summary.startswith("a limit is set for handler shop.charg, and no process keeps it")
     assert "`partbox limit reset shop.charg`" in finding.remedy[0]
-    away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=merge("default", (), (change,)))
+    away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=merge_limits("default", (), (change,)))
     assert found(away) == []
     lifted = LimitChange("shop.charg", "none", None, MINUTE_AGO, "alice as shop")
     assert found(limited(changes=(lifted,))) == []

@@ -8,7 +8,7 @@ import pytest
 from waiting import eventually
 
 from partbox.doctor.checks import server
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import Limits, limits_of
 from partbox.settings import load
 
@@ -239,7 +239,7 @@ def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):
     clinic.ghost()
     clinic.conn.execute("update partbox.partition set owner = null")
     with psycopg.connect(clinic.dsn) as migrating:
-        looked = examine(
+        looked = examine_outbox(
             lambda: clinic.dsn,
             load(),
             Limits(),
@@ -294,7 +294,7 @@ def test_old_records_that_are_parked_are_kept_with_reason(clinic):
 def test_limits_follow_the_settings():
     settings = load(flags={}, retain_done="1d", purge_interval="2h", max_parked=50, pooler=True)
     limits = limits_of(settings, 5.0)
-    found = (limits.overdue, limits.braked, limits.pooler, limits.lock_wait)
+    found = (limits.overdue_age, limits.brake_threshold, limits.pooler, limits.lock_wait)
     assert found == (1.25 * 86_400 + 3 * 7_200, 45, True, 5.0)
 
 

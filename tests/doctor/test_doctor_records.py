@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from waiting import eventually
 
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import Limits
 from partbox.settings import load
 
@@ -150,9 +150,9 @@ def test_a_backlog_that_grows(clinic):
     settings, publish = load(), lambda seconds: clinic.old(300)
     (found,) = [
         each
-        for each in examine(lambda: clinic.dsn, settings, Limits(), wait=publish).findings
+        for each in examine_outbox(lambda: clinic.dsn, settings, Limits(), wait=publish).findings
         if each.cause == "backlog-grows"
     ]
     assert found.evidence[0].startswith("1,500 pending, ")
-    again = examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None)
+    again = examine_outbox(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None)
     assert "backlog-grows" not in [each.cause for each in again.findings]

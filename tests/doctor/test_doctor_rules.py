@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from partbox.db.delivery.limits import LimitChange, LimitReport, merge
+from partbox.db.delivery.limits import LimitChange, LimitReport, merge_limits
 from partbox.db.inspect.evidence import Evidence, UnreadPart
 from partbox.db.inspect.facts import (
     DeadRows,
@@ -26,9 +26,9 @@ from partbox.db.inspect.facts import (
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor import phrases
-from partbox.doctor.case import Case, Severity, healthy
+from partbox.doctor.case import Case, Severity, is_healthy
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.doctor import judge
+from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
 from partbox.text import wording
 
@@ -81,7 +81,7 @@ kept = st.builds(
     waited=maybe(ages),
 )
 changes = st.builds(LimitChange, texts, st.sampled_from([None, "none", 2.0]), st.just(3.0), st.just(NOW), texts)
-limited = st.builds(merge, st.just("default"), st.lists(kept, max_size=2), st.lists(changes, max_size=2))
+limited = st.builds(merge_limits, st.just("default"), st.lists(kept, max_size=2), st.lists(changes, max_size=2))
 clusters = st.builds(
     Cluster,
     schema=st.just("partbox"),
@@ -151,7 +151,7 @@ evidences = st.builds(
             sees_all=st.booleans(),
             settings=st.just({"fsync": "off", "jit": "on", "statement_timeout": "0"}),
             connections=st.integers(0, 100),
-            most=st.just(97),
+            max_connections=st.just(97),
         )
     ),
     is_original=st.booleans(),
@@ -177,7 +177,7 @@ evidences = st.builds(
     keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
     deferred=st.lists(st.builds(DeferredRows, subscription=named, age=ages), max_size=2).map(tuple),
     dead=st.lists(
-        st.builds(DeadRows, subscription=named, age=ages, longest=ages, first_recent_age=maybe(ages)), max_size=2
+        st.builds(DeadRows, subscription=named, age=ages, first_age=ages, first_recent_age=maybe(ages)), max_size=2
     ).map(tuple),
     unread=st.lists(st.builds(UnreadPart), max_size=2).map(tuple),
 )
@@ -192,28 +192,28 @@ def test_every_finding_of_any_case_is_of_a_known_cause_with_a_severity_that_is_d
     evidence, before, pooler, skew
 ):
     known = {check.name: check.severities for check in CHECKS}
-    found = judge(Case("partbox", evidence, Limits(pooler=pooler), before=before, skew=skew))
+    found = run_checks(Case("partbox", evidence, Limits(pooler=pooler), before=before, clock_skew=skew))
     for each in found:
         assert each.severity in known[each.cause]
         assert each.summary
         assert each.remedy
         assert all(text.strip() for text in (*each.evidence, *each.remedy))
     assert [each.severity for each in found] == sorted((each.severity for each in found), key=list(Severity).index)
-    assert healthy(found) == (Severity.PROBLEM not in [each.severity for each in found])
+    assert is_healthy(found) == (Severity.PROBLEM not in [each.severity for each in found])
 
 
 @given(st.text(max_size=200), st.text(min_size=5).map(lambda text: text.replace("'", "''")), st.text(max_size=50))
 def test_a_statement_is_shown_without_what_stands_in_quotes(before, payload, after):
     before = before.replace("'", "")
     for query in (f"{before}'{payload}'{after}", f"{before}$x${payload}$x${after}", f"{before}E'{payload}"):
-        shown = phrases.statement_text(query)
-        assert shown == phrases.statement_text(f"{query.split(payload)[0]}changed") or payload in before
+        shown = phrases.format_statement(query)
+        assert shown == phrases.format_statement(f"{query.split(payload)[0]}changed") or payload in before
         assert len(shown) <= 120
 
 
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=3), st.sampled_from(["default", "o'x -y"]))
 def test_a_command_means_the_same_to_a_shell(names, subscription):
-    command = wording.command("blocked retry", "my schema", subscription, *names)
+    command = wording.format_command("blocked retry", "my schema", subscription, *names)
     parts = shlex.split(command[1:-1])
     assert parts[:3] == ["partbox", "blocked", "retry"]
     assert parts[-len(names) :] == names
@@ -240,7 +240,7 @@ def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(find
         OpenSession(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
     )
     case = Case("partbox", Evidence(server=server, sessions=(session,)), limits)
-    assert [each.cause for each in judge(case)] == (["idle-transaction"] if reported else [])
+    assert [each.cause for each in run_checks(case)] == (["idle-transaction"] if reported else [])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(find
     ],
 )
 def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
-    found = judge(Case("partbox", Evidence(slots=(slot,)), Limits()))
+    found = run_checks(Case("partbox", Evidence(slots=(slot,)), Limits()))
     assert [each.cause for each in found] == (["replication-slot"] if reported else [])
 
 
@@ -263,7 +263,7 @@ def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
 )
 def test_a_wait_for_a_lock_is_reported_when_it_is_long_and_somebody_holds_it(age, blockers, reported):
     wait = LockWait(1, "me", "billing", "update partbox.partition", age, blockers, "partition")
-    found = judge(Case("partbox", Evidence(waits=(wait,)), Limits()))
+    found = run_checks(Case("partbox", Evidence(waits=(wait,)), Limits()))
     assert [each.cause for each in found] == (["locks"] if reported else [])
 
 
@@ -280,6 +280,6 @@ def test_a_check_says_what_it_knows():
 
 def test_a_sequence_that_a_promotion_has_left_unreadable_is_a_problem_and_a_migration_the_remedy():
     """It is provoked by a real promotion in `tests/db/test_standby.py`."""
-    (found,) = judge(Case("partbox", Evidence(life_error="bad magic number in sequence"), Limits()))
+    (found,) = run_checks(Case("partbox", Evidence(life_error="bad magic number in sequence"), Limits()))
     assert (found.cause, found.severity) == ("life", Severity.PROBLEM)
     assert found.remedy == ("`partbox migrate` makes it anew, as workers that start do",)

@@ -4,7 +4,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Dead, DownstreamUnavailable, Outbox
-from partbox.cli.views.cluster_tables import sink_rows
+from partbox.cli.views.cluster_tables import list_sink_rows
 from partbox.db.inspect import stats
 from partbox.doctor.checks import handlers
 from partbox.sinks import Sink
@@ -33,7 +33,7 @@ def test_a_broker_that_takes_nothing_is_named_with_its_last_error(clinic, outbox
         assert found["severity"] == "problem"
         assert found["summary"].startswith("nothing is acknowledged by the broker of bus, for")
         assert "DownstreamUnavailable: the bus is gone" in found["evidence"][0]
-        ((name, sent, _, took, _, trouble),) = sink_rows(stats.cluster(clinic.conn, "partbox", "default"))
+        ((name, sent, _, took, _, trouble),) = list_sink_rows(stats.read_cluster(clinic.conn, "partbox", "default"))
         assert (name, sent, took) == ("bus", "0", "-")
         assert "the bus is gone" in trouble
 

@@ -8,7 +8,7 @@ import pytest
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import LifespanState
-from partbox.doctor.doctor import SECOND_LOOK_AFTER, examine
+from partbox.doctor.doctor import SECOND_LOOK_AFTER, examine_outbox
 from partbox.doctor.limits import Limits
 from partbox.settings import load
 
@@ -62,16 +62,18 @@ def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clin
         )
 
     settings = load()
-    assert examine(lambda: clinic.dsn, settings, Limits(), wait=claim).healthy
+    assert examine_outbox(lambda: clinic.dsn, settings, Limits(), wait=claim).healthy
     assert (waited, SECOND_LOOK_AFTER) == ([0.0], 3.0)  # without `brisk`: a handover takes less than a second
     clinic.conn.execute("update partbox.partition set owner = null")
-    assert not examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
+    assert not examine_outbox(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
 
 
 def test_a_partition_that_moved_twice_between_two_looks_is_not_taken_for_unowned(clinic):
     clinic.ghost()
     moved = "update partbox.partition set epoch = epoch + 1"
-    looked = examine(lambda: clinic.dsn, load(), Limits(), wait=lambda seconds: clinic.conn.execute(moved.encode()))
+    looked = examine_outbox(
+        lambda: clinic.dsn, load(), Limits(), wait=lambda seconds: clinic.conn.execute(moved.encode())
+    )
     assert looked.healthy
 
 
@@ -103,7 +105,7 @@ def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_othe
 def test_a_process_that_waits_in_its_lifespan(clinic):
     entering = LifespanState("shop.lifespan (shop.py:7)", 40.0)
     where = {"node": "node-a", "hostname": "node-a", "pids": [4711], "version": "0.1.0", "lease": 3600.0}
-    rows = instances.register(clinic.conn, "partbox", subscription="default", **where)
+    rows = instances.register_instances(clinic.conn, "partbox", subscription="default", **where)
     instances.note_lifespan(clinic.conn, "partbox", rows[4711], entering)
     found = clinic.one("lifespan")
     assert found["severity"] == "warning"
@@ -186,7 +188,7 @@ def test_what_has_just_become_visible_is_not_taken_for_a_partition_without_progr
         clinic.conn.execute("update partbox.partition set last_id = 1, saved_at = now() where partition = 1")
         clinic.conn.execute(OLD_AGAIN)
 
-    causes = {each.cause for each in examine(lambda: clinic.dsn, load(), Limits(), wait=delivered).findings}
+    causes = {each.cause for each in examine_outbox(lambda: clinic.dsn, load(), Limits(), wait=delivered).findings}
     assert "stalled" not in causes
 
 
@@ -262,7 +264,7 @@ def test_a_clock_that_differs(clinic):
     """It says at least how much: the clocks are read one after the other."""
     text = "this host's clock is (60|[3-5][0-9]) s %s the database's"
     for ahead, said in ((60, "ahead of"), (-60, "behind"), (1, None)):
-        report = examine(lambda: clinic.dsn, load(), Limits(), clock=lambda ahead=ahead: time.time() + ahead)
+        report = examine_outbox(lambda: clinic.dsn, load(), Limits(), clock=lambda ahead=ahead: time.time() + ahead)
         found = [each.summary for each in report.findings if each.cause == "clock-skew"]
         assert len(found) == (said is not None)
         assert all(re.fullmatch(text % said, each) for each in found)

@@ -13,7 +13,7 @@ from roles import cast_of
 from waiting import eventually
 
 from partbox.doctor.checks import server
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
 from partbox.settings import load
 
@@ -90,7 +90,7 @@ def test_a_copy_is_adopted_by_the_rebase_that_is_named(clinic):
 def test_a_setting_of_the_server_that_is_off_is_switched_on(own_server, setting):
     def remedies() -> list[str]:
         given = load(dsn=own_server.dsn)
-        found = examine(lambda: own_server.dsn, given, limits_of(given, 0.0)).findings
+        found = examine_outbox(lambda: own_server.dsn, given, limits_of(given, 0.0)).findings
         return [text for each in found for text in each.remedy if f" {setting} =" in text]
 
     with closing(psycopg.connect(own_server.dsn, autocommit=True)) as conn:
@@ -112,7 +112,7 @@ def test_a_role_that_may_not_see_others_sessions_is_granted_it(clinic):
         dsn = psycopg.conninfo.make_conninfo(clinic.dsn, user="looker")
 
         def unseen() -> list[str]:
-            found = examine(lambda: dsn, given, limits_of(given, 0.0)).findings
+            found = examine_outbox(lambda: dsn, given, limits_of(given, 0.0)).findings
             return [text for each in found if each.cause == "not-seen" for text in each.remedy]
 
         (grant,) = words(unseen(), "grant")
@@ -149,7 +149,7 @@ def test_a_slot_may_keep_no_more_than_the_limit_that_is_named(own_server):
     with closing(psycopg.connect(own_server.dsn, autocommit=True)) as conn:
         conn.execute("select pg_create_physical_replication_slot('old_standby', true)")
         given = load(dsn=own_server.dsn)
-        found = examine(lambda: own_server.dsn, given, limits_of(given, 0.0)).findings
+        found = examine_outbox(lambda: own_server.dsn, given, limits_of(given, 0.0)).findings
         for statement in words([text for each in found for text in each.remedy if "max_slot_wal" in text], ""):
             conn.execute(statement)
         eventually(lambda: conn.execute("show max_slot_wal_keep_size").fetchone() == ("10GB",))
@@ -213,7 +213,7 @@ def test_schemas_are_taken_from_others_or_left_out_of_the_path_as_it_is_named(cl
         given = load(dsn=dsn)
 
         def remedies() -> list[str]:
-            found = examine(lambda: dsn, given, limits_of(given, 0.0)).findings
+            found = examine_outbox(lambda: dsn, given, limits_of(given, 0.0)).findings
             return [text for each in found if each.cause == "search-path" for text in each.remedy]
 
         own, leave = words(remedies(), "alter ")

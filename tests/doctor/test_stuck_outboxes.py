@@ -16,7 +16,7 @@ from doctor_app import hanging
 from waiting import eventually
 
 from partbox.doctor.checks import handlers
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import Limits
 from partbox.settings import load
 from partbox.worker.reports import process_notes
@@ -182,7 +182,7 @@ def test_a_healthy_and_busy_cluster_has_none_of_it(clinic):
 
     def healthy() -> None:
         """Doctor looks again when all is handed over, which it takes three seconds to be sure of."""
-        looked = examine(lambda: clinic.dsn, load(), Limits(), wait=lambda seconds: clinic.owned())
+        looked = examine_outbox(lambda: clinic.dsn, load(), Limits(), wait=lambda seconds: clinic.owned())
         assert [each for each in looked.findings if each.severity != "note"] == []
 
     with busy(clinic):

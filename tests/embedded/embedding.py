@@ -17,9 +17,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another 
 UNSAFE = {"fsync": "off"}
 USER = """
 import signal, sys
-from partbox.embedded.address import resolve
+from partbox.embedded.address import resolve_dsn
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-print(resolve(sys.argv[1]), flush=True)
+print(resolve_dsn(sys.argv[1]), flush=True)
 signal.pause()
 """
 
@@ -61,4 +61,4 @@ def run(dsn: str, statements: str) -> None:
 
 
 def postmaster(server: Server) -> int:
-    return int((server.data / "pgdata" / "postmaster.pid").read_text().split()[0])
+    return int((server.data_folder / "pgdata" / "postmaster.pid").read_text().split()[0])

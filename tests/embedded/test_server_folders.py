@@ -36,13 +36,13 @@ def test_a_path_with_an_odd_character_works(start: Callable[..., Server], folder
 def test_only_the_servers_user_can_reach_its_socket_and_its_data(start: Callable[..., Server]) -> None:
     server = start()
     for private in ("pgdata", "run"):
-        assert stat.S_IMODE((server.data / private).stat().st_mode) == 0o700
-    assert (server.data / "run" / ".s.PGSQL.5432").is_socket()
+        assert stat.S_IMODE((server.data_folder / private).stat().st_mode) == 0o700
+    assert (server.data_folder / "run" / ".s.PGSQL.5432").is_socket()
 
 
 def test_a_short_socket_folder_that_somebody_else_made_is_refused(folder: Path) -> None:
     server = Server(folder / ("long" * 25), options=UNSAFE)
-    initialise(server.data)
+    initialise(server.data_folder)
     place = Path(psycopg.conninfo.conninfo_to_dict(server.dsn)["host"])
     place.mkdir(mode=0o777)
     try:
@@ -102,7 +102,7 @@ def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch:
 def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask_and_no_other_permission_changes(
     start: Callable[..., Server], folder: Path
 ) -> None:
-    existing = {Path.home(), Path(sys.prefix), Path(__file__), programs.binaries(), folder.parent}
+    existing = {Path.home(), Path(sys.prefix), Path(__file__), programs.find_binaries(), folder.parent}
     existing |= {parent for path in existing for parent in path.parents} | set(Path(sys.prefix).glob("*/*/*/*"))
     before = {path: (path.stat().st_mode, path.stat().st_uid, path.stat().st_gid) for path in existing}
     previous = os.umask(0o077)
@@ -139,7 +139,7 @@ def test_programs_in_a_closed_folder_are_copied_once_to_an_open_one(
     start: Callable[..., Server], folder: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(server_user, "STATE", folder / "state")
-    prefix = programs.binaries().parent
+    prefix = programs.find_binaries().parent
     site = tmp_path / "site"
     package = prefix.parent.name
     shutil.copytree(prefix, site / package / prefix.name)

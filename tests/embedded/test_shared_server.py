@@ -13,20 +13,20 @@ from partbox.embedded.server import Server
 
 def test_any_other_dsn_is_returned_unchanged() -> None:
     for dsn in ("", "postgresql://u@h/d", "host=/tmp dbname=embedded:"):
-        assert address.resolve(dsn) == dsn
+        assert address.resolve_dsn(dsn) == dsn
 
 
 def test_the_path_of_an_embedded_dsn_is_relative_to_the_current_folder(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert address.folder("embedded:./some/dir") == tmp_path / "some" / "dir"
-    assert address.folder("embedded:/var/tmp/x") == Path("/var/tmp/x").resolve()
-    assert address.folder("embedded:") == address.default_folder()
+    assert address.folder_of("embedded:./some/dir") == tmp_path / "some" / "dir"
+    assert address.folder_of("embedded:/var/tmp/x") == Path("/var/tmp/x").resolve()
+    assert address.folder_of("embedded:") == address.find_default_folder()
 
 
 def test_the_default_folder_is_the_users_state_folder_and_the_systems_for_root(monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/home/ada/state")
     expected = "/var/lib/partbox/db" if os.geteuid() == 0 else "/home/ada/state/partbox/db"
-    assert address.default_folder() == Path(expected)
+    assert address.find_default_folder() == Path(expected)
 
 
 def test_the_last_process_stops_the_server_and_no_other_does(folder: Path, tmp_path: Path) -> None:
@@ -34,10 +34,10 @@ def test_the_last_process_stops_the_server_and_no_other_does(folder: Path, tmp_p
     with using(dsn, tmp_path) as first, using(dsn, tmp_path) as second:
         assert answer(first) == answer(second) == server.dsn
         finish(first)
-        assert server.running
+        assert server.is_running
         assert value(server.dsn, "select 1") == 1
         finish(second)
-    assert not server.running
+    assert not server.is_running
 
 
 def test_a_killed_process_counts_as_gone(folder: Path, tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_a_killed_process_counts_as_gone(folder: Path, tmp_path: Path) -> None:
         assert answer(second)
         first.kill()
         first.wait()
-        assert server.running
+        assert server.is_running
         finish(second)
-    assert not server.running
+    assert not server.is_running
 
 
 def test_a_server_left_by_killed_processes_is_used_and_stopped_by_the_next(folder: Path, tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_a_server_left_by_killed_processes_is_used_and_stopped_by_the_next(folde
     initialise(folder)
     with using(dsn, tmp_path) as first:
         assert answer(first)
-    assert server.running
+    assert server.is_running
     pid = postmaster(server)
     with using(dsn, tmp_path) as second:
         assert answer(second)
         assert postmaster(server) == pid
         finish(second)
-    assert not server.running
+    assert not server.is_running

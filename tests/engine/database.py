@@ -18,11 +18,11 @@ from server_log import Logged, Publishing, ServerLog, ended, sees
 from partbox.db.delivery.cursors import TickResult
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import PolledPage, QuickPage
-from partbox.events.record import PageStats, Row, row_bytes
+from partbox.events.record import PageStats, Row, count_row_bytes
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import ReadRequest
-from partbox.protocol.horizon import Page, Snapshot, fence
+from partbox.protocol.horizon import Page, Snapshot, build_fence
 from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, ParkedSave, SaveEntry, StoredRow, TickPartition
 from partbox.protocol.sweep import Sweep
 
@@ -152,11 +152,11 @@ class Database:
 
     def calm(self, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         rows = self.mine(me)
-        if self.log.drawn != before.fence.drawn or not rows or hash(tuple(rows)) != known:
+        if self.log.drawn != before.fence.drawn_id or not rows or hash(tuple(rows)) != known:
             return None
         if any(row.due_at is not None for row in self.parked.values()):
             return None
-        return before._replace(ended=False)
+        return before._replace(has_ended=False)
 
     def claim(self, me: UUID) -> list[OwnedPartition]:
         if me not in self.instances:
@@ -220,14 +220,14 @@ class Database:
         row.floor_id = row.floor_id if saving.floor_id is None else saving.floor_id
         if (row.suspect_until_id or 0) <= row.last_id:
             row.suspect_until_id = None
-        if saving.release:
+        if saving.is_release:
             row.owner = None
 
     def _park(self, park: ParkedSave) -> None:
         due = self.clock.now + park.delay if park.delay is not None else None
         if park.due is not None:
             due = (datetime.fromisoformat(park.due) - EPOCH).total_seconds()
-        if park.new:
+        if park.is_new:
             line = ParkedLine(
                 park.record_id, park.partition, park.aggregate_type, park.aggregate_id, park.state, park.blocks,
                 park.attempts, due, last_error=park.error,
@@ -235,11 +235,11 @@ class Database:
             self.parked.setdefault(park.record_id, line)
             return
         row = self.parked.get(park.record_id)
-        if row is None or (park.dead_letter and row.state != "dead"):
+        if row is None or (park.is_dead_letter and row.state != "dead"):
             return
-        if not park.dead_letter:
+        if not park.is_dead_letter:
             row.blocks, row.attempts = park.blocks, park.attempts
-        row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.charge else None
+        row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.is_charge else None
         row.last_error = (park.is_wait and row.last_error) or park.error or row.last_error
 
     # Parked rows.
@@ -300,26 +300,26 @@ class Database:
         self.gap()
         drawn = self.log.drawn
         self.gap()
-        return IdleCheck(fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
+        return IdleCheck(build_fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
 
     def poll(
         self, asks: Sequence[ReadRequest], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
     ) -> PolledPage:
         snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
-        floors = {ask.base: floor_at(ask.base, snapshot) for ask in asks}
-        rooms = [ask.room for ask in asks] if sweep is None else sweep.rooms_beside(asks)
+        floors = {ask.base_page: floor_at(ask.base_page, snapshot) for ask in asks}
+        rooms = [ask.room for ask in asks] if sweep is None else sweep.compute_rooms_beside(asks)
         found = [
             row
             for ask, room in zip(asks, rooms, strict=True)
-            for row in read_partition(ask._replace(room=room), floors[ask.base], rows, cap)
+            for row in read_partition(ask._replace(room=room), floors[ask.base_page], rows, cap)
         ]
         if sweep is not None:
             swept = (row for row in rows if sweep.start < row.id <= sweep.end and row.partition in sweep.last_ids)
-            found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.most]
+            found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.max_records]
         self.gap()
         drawn, text = self.log.drawn, [row.row() for row in found]
         return PolledPage(
-            snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn, PageStats(text)
+            snapshot.text, [floors[ask.base_page] for ask in asks], text, self._micros(), drawn, PageStats(text)
         )
 
     def quick(self, shared: Page, bits: str) -> QuickPage:
@@ -329,8 +329,8 @@ class Database:
         self.gap()
         drawn = self.log.drawn
         self.gap()
-        floor, made = floor_at(shared, snapshot), fence(drawn, self.log.age(), snapshot.xmax)
-        above, end = quick_poll.ids(shared)
+        floor, made = floor_at(shared, snapshot), build_fence(drawn, self.log.age(), snapshot.xmax)
+        above, end = quick_poll.compute_id_range(shared)
         rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
         found = [row.row() for row in unseen[: cursor_rules.MAX_LATE + 1]]
@@ -348,7 +348,7 @@ class Database:
             if bytes >= most:
                 break
             got[pair] = found[pair].row(whole=True) if pair in found else None
-            bytes += row_bytes(got[pair] or (None,) * 14)
+            bytes += count_row_bytes(got[pair] or (None,) * 14)
         return got
 
     def transaction(self, slot: int) -> Publishing:

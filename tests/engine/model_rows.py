@@ -18,14 +18,17 @@ def summarise_loose(rows: Sequence[ParkedLine]) -> LooseRows:
 
 
 def floor_at(base: Page, snapshot: Snapshot) -> int:
-    over = zip(base.listed, ended(snapshot, [xid for xid, _ in base.listed]), strict=True)
-    return min([base.settled, *(bound for (_, bound), is_over in over if is_over)])
+    over = zip(base.listed_bounds, ended(snapshot, [xid for xid, _ in base.listed_bounds]), strict=True)
+    return min([base.settled_id, *(bound for (_, bound), is_over in over if is_over)])
 
 
 def read_partition(ask: ReadRequest, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
     """The late and the new records of one partition."""
-    since, until = Snapshot.parse(ask.base.snapshot), Snapshot.parse(ask.until) if ask.until else None
-    start = max(min(floor, ask.last_id), ask.after or 0)
+    since, until = (
+        Snapshot.parse(ask.base_page.snapshot),
+        Snapshot.parse(ask.until_snapshot) if ask.until_snapshot else None,
+    )
+    start = max(min(floor, ask.last_id), ask.after_id or 0)
     end = min(ask.last_id, start + cursor_rules.STRETCH)
     mine = [row for row in rows if row.partition == ask.partition]
     late = [

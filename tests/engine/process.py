@@ -90,7 +90,7 @@ class _SteppedLoop(EventLoop):
         self._host: Any = ThreadLoop(lambda: loop)
         self._host._loop = loop  # begun already, without a thread
 
-    def start(self, run_lanes: Callable[[], Any]) -> None:
+    def start_runner(self, run_lanes: Callable[[], Any]) -> None:
         self._start_task(run_lanes)
 
 
@@ -108,7 +108,7 @@ class Process(HandlingProcess):
         self._fibers: dict[str, Fiber] = {}
         self._taken: dict[int, Taken] = {}  # by the identity of the record, which comes anew when it is read anew
         self._session: Any = None
-        self.slot = Slot.local()
+        self.slot = Slot.create_local()
         self.slot.instance = me
         self.trust()
         self.worker = _worker(self.handlers(), self.slot, shape)
@@ -119,7 +119,7 @@ class Process(HandlingProcess):
         self._async = dispatcher._loop = _SteppedLoop(loop)
         self._wakeups = dispatcher._wakeups = _Calls()
         dispatcher._hire = partial(self._hire, dispatcher._run)
-        dispatcher._next_lanes = partial(self._next_lanes, dispatcher._next_lanes)
+        dispatcher._wait_for_lanes = partial(self._wait_for_lanes, dispatcher._wait_for_lanes)
         dispatcher.start()
         self.worker._context.signals.report_failure = self._fail
         self._jobs: dict[str, Callable[[], Any]] = {"poller": self._poll, "saver": self._save}
@@ -208,7 +208,7 @@ class Process(HandlingProcess):
         """Nothing of it goes on: what was in memory is gone."""
         Process.acting = self
         self.dead = True
-        self.poller.ownership.drop_tenures([each.tenure for each in self.engine.claims.owned()])
+        self.poller.ownership.drop_tenures([each.tenure for each in self.engine.claims.list_tenures()])
         self.engine.scheduler.stop()
         for fiber in list(self._fibers.values()):
             fiber.passes = None
@@ -302,11 +302,11 @@ class Process(HandlingProcess):
     def _hire(self, run: Callable[[], None]) -> None:
         self._jobs[f"runner {len(self._jobs)}"] = run
 
-    def _next_lanes(self, ask: Callable[..., list[Lane]], ended: list[Lane], tally: Any) -> list[Lane]:
+    def _wait_for_lanes(self, ask: Callable[..., list[Lane]], ended: list[Lane], tally: Any) -> list[Lane]:
         """The next lanes. A runner that does not pause between steps ends its lanes and has done for now, first."""
         fiber = Fiber.running
         if ended and fiber is not None and fiber.passes is None:
-            self.engine.scheduler.end(ended)
+            self.engine.scheduler.end_lanes(ended)
             pause(ENDED)
             ended = []
         return ask(ended, tally)
@@ -316,7 +316,7 @@ class Process(HandlingProcess):
         record = waiting if isinstance(waiting, tuple) else waiting.record
         owned = self.engine.partitions.get(record[PARTITION])
         if owned is not None:
-            waiting = (row.id for row in owned.parked.list_blocking() if not row.loaded)
+            waiting = (row.id for row in owned.parked.list_blocking() if not row.is_loaded)
             self._taken[id(record)] = Taken(record, owned.epoch, self._database.replayed.intersection(waiting))
 
     def check_turn(self, event: DeliveredEvent) -> None:
@@ -325,7 +325,7 @@ class Process(HandlingProcess):
         taken, owned = self._taken[id(event.record)], self.engine.partitions.get(event.partition)
         assert event.epoch == taken.epoch, f"{event.id} begins under epoch {event.epoch}, not {taken.epoch}"
         chain = None if owned is None else owned.parked.chains.get(key_of(event))
-        ahead = [] if chain is None else [row.id for row in chain.before(event.id) if row.id in taken.replayed]
+        ahead = [] if chain is None else [row.id for row in chain.iter_before(event.id) if row.id in taken.replayed]
         assert not ahead, f"{event.id} begins before {ahead} of its key"
 
 

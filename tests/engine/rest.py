@@ -82,7 +82,7 @@ def _replay_blockers(world: World) -> None:
 def _counts(world: World, partition: Partition) -> int:
     """Return how many rows count against a bound more than there are."""
     rows = sum(row.state != "dead" for row in world.database.of([partition.number]))
-    return partition.parked.open + partition.parked.waiting - rows
+    return partition.parked.open_count + partition.parked.waiting_count - rows
 
 
 def _remembers_too_much(world: World, partition: Partition) -> bool:

@@ -26,11 +26,11 @@ SCHEMA, SUBSCRIPTION = "partbox", "default"
 SHIPPED = {
     name: getattr(module, name)
     for module, names in {
-        cursors: ("tick", "calm", "claim", "take_up", "save"),
-        parked: ("blocking", "loose_rows", "ahead", "due"),
-        records: ("poll", "quick", "bodies", "payloads"),
-        idle_check: ("run",),
-        instances: ("leave", "bury", "register"),
+        cursors: ("run_tick", "recheck_idle", "claim_partitions", "take_up_partitions", "save"),
+        parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
+        records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
+        idle_check: ("run_check",),
+        instances: ("mark_leaving", "bury_instances", "register_instances"),
     }.items()
     for name in names
 }
@@ -117,7 +117,7 @@ class ServerDatabase(Database):
     def register(self) -> UUID:
         self._joined += 1
         about = {"subscription": SUBSCRIPTION, "node": "n", "hostname": "h", "version": "0", "lease": 60.0}
-        instance: UUID = SHIPPED["register"](self.admin, SCHEMA, pids=[self._joined], **about)[self._joined]
+        instance: UUID = SHIPPED["register_instances"](self.admin, SCHEMA, pids=[self._joined], **about)[self._joined]
         return instance
 
     def plan(self, assignees: Mapping[int, UUID | None]) -> None:
@@ -125,10 +125,10 @@ class ServerDatabase(Database):
             self.admin.execute("update partbox.partition set assignee = %s where partition = %s", [assignee, number])
 
     def leave(self, me: UUID) -> None:
-        SHIPPED["leave"](self.admin, SCHEMA, me)
+        SHIPPED["mark_leaving"](self.admin, SCHEMA, me)
 
     def bury(self, victim: UUID) -> None:
-        SHIPPED["bury"](self.admin, SCHEMA, [victim], known_dead=True)
+        SHIPPED["bury_instances"](self.admin, SCHEMA, [victim], known_dead=True)
 
     def replay(self, ids: Collection[int]) -> None:
         dead.replay(self.admin, SCHEMA, SUBSCRIPTION, [*ids])
@@ -137,16 +137,16 @@ class ServerDatabase(Database):
     # The statements of a worker.
 
     def tick(self, *values: Any) -> Any:
-        return self._ask("tick", SUBSCRIPTION, *values)
+        return self._ask("run_tick", SUBSCRIPTION, *values)
 
     def calm(self, *values: Any) -> Any:
-        return self._ask("calm", SUBSCRIPTION, *values)
+        return self._ask("recheck_idle", SUBSCRIPTION, *values)
 
     def claim(self, me: UUID) -> Any:
-        return self._ask("claim", SUBSCRIPTION, me)
+        return self._ask("claim_partitions", SUBSCRIPTION, me)
 
     def take_up(self, *values: Any) -> Any:
-        return self._ask("take_up", SUBSCRIPTION, *values)
+        return self._ask("take_up_partitions", SUBSCRIPTION, *values)
 
     def save(
         self,
@@ -163,33 +163,33 @@ class ServerDatabase(Database):
         return mine
 
     def blocking(self, numbers: Collection[int]) -> Any:
-        return self._ask("blocking", SUBSCRIPTION, numbers)
+        return self._ask("list_blocking", SUBSCRIPTION, numbers)
 
     def ahead(self, numbers: Collection[int]) -> Any:
-        return self._ask("ahead", SUBSCRIPTION, numbers)
+        return self._ask("list_ahead", SUBSCRIPTION, numbers)
 
     def loose_rows(self, numbers: Collection[int]) -> Any:
-        return self._ask("loose_rows", SUBSCRIPTION, numbers)
+        return self._ask("count_loose_rows", SUBSCRIPTION, numbers)
 
     def due(
         self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
     ) -> Any:
-        return self._ask("due", SUBSCRIPTION, numbers, taken, early, room, letters)
+        return self._ask("load_due", SUBSCRIPTION, numbers, taken, early, room, letters)
 
     def look(self, listed: Iterable[int]) -> Any:
-        return self._ask("run", listed)
+        return self._ask("run_check", listed)
 
     def poll(self, *values: Any, **more: Any) -> Any:
-        return self._ask("poll", *values, **more)
+        return self._ask("poll_page", *values, **more)
 
     def quick(self, *values: Any) -> Any:
-        return self._ask("quick", *values)
+        return self._ask("read_new_records", *values)
 
     def bodies(self, wanted: Collection[tuple[int, int]]) -> Any:
-        return self._ask("bodies", wanted)
+        return self._ask("load_bodies", wanted)
 
     def payloads(self, wanted: Collection[tuple[int, int]], most: int) -> Any:
-        return self._ask("payloads", wanted, most)
+        return self._ask("load_payloads", wanted, most)
 
     # What there is.
 

@@ -56,7 +56,7 @@ class ModelConnection:
 
     def __init__(self, database: Database, committed: Callable[[list[Any]], None]) -> None:
         self.database = database
-        self.closed = self.broken = self.pooled = False
+        self.closed = self.broken = self.is_pooled = False
         self.adapters = SimpleNamespace(register_loader=lambda *_: None)
         self._incarnation = database.incarnation
         self._committed = committed
@@ -124,16 +124,16 @@ class ModelConnection:
 
     # The statements, by the names of their functions.
 
-    def tick(self, _: str, __: str, me: UUID, listed: Iterable[int], known: int | None = None) -> TickResult:
+    def run_tick(self, _: str, __: str, me: UUID, listed: Iterable[int], known: int | None = None) -> TickResult:
         return self.ask("tick", lambda: self.database.tick(me, list(listed), known))
 
-    def calm(self, _: str, __: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
+    def recheck_idle(self, _: str, __: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         return self.ask("calm", lambda: self.database.calm(me, known, before))
 
-    def claim(self, _: str, __: str, me: UUID) -> list[OwnedPartition]:
+    def claim_partitions(self, _: str, __: str, me: UUID) -> list[OwnedPartition]:
         return self.ask("claim", lambda: self.database.claim(me))
 
-    def take_up(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
+    def take_up_partitions(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
         return self.ask("take_up", lambda: self.database.take_up(me, epochs))
 
     def save(
@@ -166,69 +166,72 @@ class ModelConnection:
         self._check()
         self._effects[-1].clear()
 
-    def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[StoredRow]:
+    def list_blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[StoredRow]:
         return self.ask("blocking", lambda: self.database.blocking(partitions))
 
-    def loose_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
+    def count_loose_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
         return self.ask("loose_rows", lambda: self.database.loose_rows(partitions))
 
-    def ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
+    def list_ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
         return self.ask("ahead", lambda: self.database.ahead(partitions))
 
-    def due(
+    def load_due(
         self, _: str, __: str, mine: Sequence[int], taken: Sequence[int], early: Sequence[int], room: int, letters: int
     ) -> list[StoredRow]:
         return self.ask("due", lambda: self.database.due(mine, taken, early, room, letters))
 
-    def run(self, _: str, listed: Iterable[int]) -> IdleCheck:
+    def run_check(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
-    def poll(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> PolledPage:
+    def poll_page(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> PolledPage:
         polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
-        page = [(ask.partition, ask.last_id, ask.room, ask.after) for ask in asks], polled.rows
+        page = [(ask.partition, ask.last_id, ask.room, ask.after_id) for ask in asks], polled.rows
         self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
         assert self._in_vain < IN_VAIN, f"the log is asked in vain, for {page}"
         self._page = page
         return polled
 
-    def quick(self, _: str, shared: Any, partitions: str) -> QuickPage:
+    def read_new_records(self, _: str, shared: Any, partitions: str) -> QuickPage:
         return self.ask("quick", lambda: self.database.quick(shared, partitions))
 
-    def bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
+    def load_bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
         return self.ask("bodies", lambda: self.database.bodies(wanted))
 
-    def payloads(self, _: str, wanted: Sequence[Pair], most: int) -> dict[Pair, Row | None]:
+    def load_payloads(self, _: str, wanted: Sequence[Pair], most: int) -> dict[Pair, Row | None]:
         return self.ask("payloads", lambda: self.database.payloads(wanted, most))
 
-    def leave(self, _: str, me: UUID) -> None:
+    def mark_leaving(self, _: str, me: UUID) -> None:
         self.ask("leave", lambda: self.database.leave(me))
 
-    def wanted_types(self, _: str, __: str) -> frozenset[str] | None:
+    def find_wanted_types(self, _: str, __: str) -> frozenset[str] | None:
         self._check()
         return self.database.wanted
 
-    def intact(self, _: str, __: str | None = None) -> None:
+    def check_intact(self, _: str, __: str | None = None) -> None:
         self._check()
 
     def note_running(self, *_: object) -> None:
         self._check()
 
-    def note(self, *_: object) -> None:
+    def note_limits(self, *_: object) -> None:
+        self._check()
+
+    def note_traffic(self, *_: object) -> None:
         self._check()
 
 
 REPLACED: Mapping[Any, Sequence[str]] = {
-    cursors: ("tick", "calm", "claim", "take_up", "save"),
+    cursors: ("run_tick", "recheck_idle", "claim_partitions", "take_up_partitions", "save"),
     blocking: ("run_script",),
     effects: ("rollback_event",),
-    parked: ("blocking", "loose_rows", "ahead", "due"),
-    records: ("poll", "quick", "bodies", "payloads"),
-    idle_check: ("run",),
-    instances: ("leave", "note_running"),
-    proof: ("intact",),
-    subscriptions: ("wanted_types",),
-    limits: ("note",),
-    traffic: ("note",),
+    parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
+    records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
+    idle_check: ("run_check",),
+    instances: ("mark_leaving", "note_running"),
+    proof: ("check_intact",),
+    subscriptions: ("find_wanted_types",),
+    limits: ("note_limits",),
+    traffic: ("note_traffic",),
 }
 
 

@@ -40,12 +40,12 @@ def credit(backlog: int, *, is_enough: bool) -> Credit:
 def test_a_poll_is_worth_its_cost_for_enough_room_or_for_any_if_the_last_was_long_ago(
     backlog: int, is_enough: bool, waited: float, worth: bool
 ) -> None:
-    assert credit(backlog, is_enough=is_enough).is_worth(waited) is worth
+    assert credit(backlog, is_enough=is_enough).is_poll_worthwhile(waited) is worth
 
 
 def test_what_was_read_and_is_not_saved_takes_room(world: World, process: Process) -> None:
     read(world, process, 3)
-    assert process.engine.credits.ask([process.engine.partitions[0]]).rooms == [WINDOW - 3]
+    assert process.engine.credits.grant_credit([process.engine.partitions[0]]).rooms == [WINDOW - 3]
 
 
 def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_lane(
@@ -53,9 +53,9 @@ def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_la
 ) -> None:
     read(world, process, 3)
     credits, partition = process.engine.credits, process.engine.partitions[0]
-    assert credits.ask([partition]).patience == LONG_PATIENCE
+    assert credits.grant_credit([partition]).patience == LONG_PATIENCE
     world.go_on(process, process.actors[-1])
-    assert credits.ask([partition]).patience == SHORT_PATIENCE, "the runner has it all"
+    assert credits.grant_credit([partition]).patience == SHORT_PATIENCE, "the runner has it all"
 
 
 @pytest.mark.parametrize(("window", "room"), [(100, 1), (WINDOW, 0)])
@@ -69,17 +69,17 @@ def test_one_that_is_caught_up_has_room_for_one_more_though_its_part_of_the_wind
     read(world, process, WINDOW)
     partition, budget = process.engine.partitions[0], ReadBudget(ReadBounds(2, window, 100, 1 << 26))
     budget._windows = (WINDOW, WINDOW)
-    assert (partition.cursor.caught_up, budget.room_of(partition)) == (True, room)
+    assert (partition.cursor.is_caught_up, budget.room_of(partition)) == (True, room)
 
 
 def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(world: World, process: Process) -> None:
     read(world, process, WINDOW)
     credits, partition = process.engine.credits, process.engine.partitions[0]
-    pending = partition.parked.pending
-    assert credits.ask([partition]).blocked_by_slow == set(), "nothing runs"
+    pending = partition.parked.pending_parks
+    assert credits.grant_credit([partition]).blocked_by_slow == set(), "nothing runs"
     world.go_on(process, process.actors[-1])
     began = world.clock.now
-    asked = credits.ask([partition])
+    asked = credits.grant_credit([partition])
     assert (asked.rooms, asked.blocked_by_slow, pending) == ([0], {partition}, {})
     credits.evict_slow(asked.blocked_by_slow, began + SLOW_AFTER / 2)
     assert not pending, "it has not run for long"
@@ -95,7 +95,7 @@ def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(world: World, p
         partition.payload_bytes.add(1, 1 << 50)
     assert credits.recount_bytes() == {partition}
     assert credits.is_starved
-    assert credits.ask([partition]).rooms == [0]
+    assert credits.grant_credit([partition]).rooms == [0]
     with process.engine.lock:
         partition.payload_bytes.drop([1])
     assert credits.recount_bytes() == set()
@@ -113,10 +113,10 @@ def test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_o
     budget = ReadBudget(ReadBounds(page=100, window=100, max_parked=100, window_bytes=1 << 26, max_waiting=256 * 10))
 
     def room(mine: int, others: int) -> int:
-        one.parked.waiting, other.parked.waiting = mine, others
-        budget.left([one, other])
-        return budget.widest(one)
+        one.parked.waiting_count, other.parked.waiting_count = mine, others
+        budget.count_free_bytes([one, other])
+        return budget.find_unshared_room(one)
 
     assert [room(0, 0), room(4, 10), room(12, 0), room(18, 0)] == [20, 6, 8, 2]
     assert [room(20, 0), room(12, 10), room(9, 40)] == [0, 0, 1]
-    one.parked.waiting = other.parked.waiting = 0
+    one.parked.waiting_count = other.parked.waiting_count = 0

@@ -131,7 +131,7 @@ class Play:
     def _waiting(self) -> Iterator[Key]:
         for partition in self.process.engine.partitions.values():
             for lane in (partition.shared_lane, *partition._lanes.values()):
-                yield from (key_of(lane.event(each)) for each in list(lane.queue))
+                yield from (key_of(lane.build_event(each)) for each in list(lane.queue))
 
 
 @pytest.mark.parametrize("interpreter", ["free", "taken"])

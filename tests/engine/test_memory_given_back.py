@@ -24,7 +24,7 @@ def tables(process: Process) -> dict[str, int]:
             "sizes": partition.payload_bytes.sizes,
             "finished": partition.progress._finished,
             "chains": parked.chains,
-            "deleting": parked.deleting,
+            "deleting": parked.unsaved_deletions,
         }
         return {name: getsizeof(table) for name, table in kept.items()}
 

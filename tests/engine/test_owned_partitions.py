@@ -48,7 +48,7 @@ def test_a_plan_of_its_supervisor_is_news_until_the_next_tick(process: Process) 
 
 
 def test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody(process: Process) -> None:
-    process.poller.ownership.me = None
+    process.poller.ownership.instance_id = None
     process.slot[PLAN_COUNT] += 1
     tick(process)
     assert not process.poller.ownership.is_replanned
@@ -77,7 +77,7 @@ def test_a_process_has_something_in_hand_until_all_that_it_has_read_is_saved_and
     world.clock.now += 1
     world.go_on(process, "saver")
     assert engine.is_quiet()
-    process.engine.partitions[0].parked.open = 1
+    process.engine.partitions[0].parked.open_count = 1
     assert not engine.is_quiet()
 
 

@@ -53,7 +53,7 @@ class Reading:
 
     @property
     def read(self) -> int:
-        return sum(self.engine.partitions[number].progress.read_new for number in NUMBERS)
+        return sum(self.engine.partitions[number].progress.read_count for number in NUMBERS)
 
     @property
     def handed(self) -> list[int]:
@@ -105,7 +105,7 @@ def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_mov
     lost = reading.engine.partitions[0]
 
     def losing(call: Callable[[], Any]) -> AbstractContextManager[Any]:
-        if not lost.lost:  # once: to lose it again would clear its lanes again
+        if not lost.is_lost:  # once: to lose it again would clear its lanes again
             reading.process.poller.ownership.drop_tenures([lost.tenure])
         return prefetch(call)
 
@@ -125,9 +125,9 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
         partition.drain()
         page = Page("1:1:", 0)
         partition.cursor.enter_mode(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
-    reading.reader.regroup()
+    reading.reader.discard_groups()
     reading.on(goes_on=False)
-    assert partition.cursor.cut is None
+    assert partition.cursor.cut_page is None
     assert partition not in [each.partition for each in kept]
 
 

@@ -211,19 +211,23 @@ class Scenario:
         """What is in line, and what has a lane."""
         held = self._process(name).engine.partitions[int(partition)]
         lanes = [event.id for lane in held._lanes.values() for event in list(lane.queue)]
-        self.said.append(f"in line: {_ids(held.shared_lane.event(each).id for each in list(held.shared_lane.queue))}")
+        self.said.append(
+            f"in line: {_ids(held.shared_lane.build_event(each).id for each in list(held.shared_lane.queue))}"
+        )
         self.said.append(f"in lanes: {_ids(sorted(lanes))}")
 
     def may_sleep(self, name: str) -> None:
         """What the last look has told the bell."""
         seen = self._process(name).poller.reader.log_state
-        open = "" if seen is None or seen.settled else ", and a transaction is open that has drawn one of them"
-        self.said.append("no" if seen is None else f"all is read of {seen.drawn} ids{open}")
+        open = "" if seen is None or seen.is_settled else ", and a transaction is open that has drawn one of them"
+        self.said.append("no" if seen is None else f"all is read of {seen.drawn_id} ids{open}")
 
     def woken(self, name: str) -> None:
         """Whether its reader would look at once by now: it is called, or there is room to read on."""
         wakeup = self._process(name).poller.context.wakeup
-        how = "is called" if wakeup.was_called else "looks for what it has room for" if wakeup.is_set() else "sleeps"
+        how = (
+            "is called" if wakeup.was_interrupted else "looks for what it has room for" if wakeup.is_set() else "sleeps"
+        )
         self.said.append(f"the reader of {name} {how}")
 
     def remembers(self, name: str, partition: str) -> None:
@@ -273,11 +277,11 @@ def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
             _, savings, parks, done = arguments
             for saving in sorted(savings):
                 refused = "" if saving.partition in answer else " REFUSED"
-                release = ", and releases it" if saving.release else ""
+                release = ", and releases it" if saving.is_release else ""
                 at = f": {saving.snapshot} last id {saving.last_id} floor {saving.floor_id}" if saving.snapshot else ""
                 yield f"saves partition {saving.partition}{at}{release}{refused}"
             for park in sorted((each for each in parks if isinstance(each, ParkedSave)), key=attrgetter("record_id")):
-                yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.charge
+                yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.is_charge
             if done:
                 yield f"deletes parked {_ids(sorted(done))}"
 

@@ -238,7 +238,7 @@ class World:
             if parked.state == "dead" and (known := self.of(parked.record_id)) is not None:
                 self._check_death(known, parked.last_error)
         for saving in savings:
-            if saving.release:
+            if saving.is_release:
                 self._check_release(rows[saving.partition])
 
     def _check_death(self, record: Logged, error: str | None) -> None:
@@ -323,7 +323,7 @@ class World:
             self._reconnected[process.me] = self.clock.now
             self.reconnected(process)
         for number, partition in process.engine.partitions.items():
-            if self._claimed.get(number, (None, 0))[0] != process.me and not partition.lost:
+            if self._claimed.get(number, (None, 0))[0] != process.me and not partition.is_lost:
                 self.claimed(number, process)
         if actor == "poller":
             self._check_room(process)
@@ -333,7 +333,7 @@ class World:
         """A process holds no more than its settings let it, and one payload: small ones come whatever their number."""
         shape, partitions = process.shape, process.engine.partitions
         for number, partition in partitions.items():
-            unsaved = partition.progress.unsaved()
+            unsaved = partition.progress.count_unsaved()
             assert unsaved <= shape.window, f"{process} holds {unsaved} records of partition {number}"
         large = sum(size > LARGE for each in partitions.values() for size in each.payload_bytes.sizes.values())
         assert large <= shape.window_bytes // LARGE + 1, f"{process} holds {large} payloads of {LARGE} bytes"

@@ -15,7 +15,7 @@ from shapes import ORDERS, DataOrder
 
 import partbox
 from partbox.errors import PublishError, RegistrationError
-from partbox.events.declaration import EventType, dataschema, event_type_of, event_types
+from partbox.events.declaration import EventType, dataschema_of, event_type_of, list_event_types
 
 
 def declared(cls: Any) -> EventType:
@@ -28,14 +28,14 @@ def declared(cls: Any) -> EventType:
 def test_each_kind_of_class_is_declared_and_stays_as_it_is(cls: Any) -> None:
     kept = declared(cls)
     assert (kept.name, kept.cls, kept.aggregate_type, kept.version) == (cls.__name__, cls, "Order", 2)
-    assert [each for each in event_types() if each.name == cls.__name__] == [kept]
+    assert [each for each in list_event_types() if each.name == cls.__name__] == [kept]
     order = cls(order_id=7, total=1, shop="s")
-    assert (kept.aggregate_id(order), kept.tenant_id(order)) == (7, "s")
+    assert (kept.read_aggregate_id(order), kept.read_tenant_id(order)) == (7, "s")
 
 
 @pytest.mark.parametrize("cls", ORDERS)
 def test_each_kind_of_class_has_a_schema_that_its_payload_fits(cls: Any) -> None:
-    validator = Draft202012Validator(declared(cls).json_schema())
+    validator = Draft202012Validator(declared(cls).build_json_schema())
     assert validator.is_valid({"order_id": 7, "total": "1.20", "shop": None})
     assert not validator.is_valid({"total": "1.20"})
     assert not validator.is_valid({"order_id": "seven", "total": "1.20"})
@@ -57,7 +57,7 @@ def test_a_name_an_enum_and_no_argument_at_all() -> None:
 
     assert (declared(Bare).name, declared(Bare).version, declared(Bare).key) == ("Bare", 1, None)
     assert (declared(Moved).name, declared(Moved).aggregate_type) == ("order.moved", "Order")
-    assert declared(Moved).aggregate_id(Moved(4)) == 8
+    assert declared(Moved).read_aggregate_id(Moved(4)) == 8
 
 
 def test_a_key_of_several_attributes_tells_all_of_them_apart() -> None:
@@ -67,10 +67,12 @@ def test_a_key_of_several_attributes_tells_all_of_them_apart() -> None:
         region: str
         number: str
 
-    keys = {declared(Numbered).aggregate_id(Numbered(*each)) for each in (("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"))}
+    keys = {
+        declared(Numbered).read_aggregate_id(Numbered(*each)) for each in (("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"))
+    }
     assert keys == {"a%2Fb/c", "a/b%2Fc", "a%252Fb/c"}
     with pytest.raises(PublishError, match=r"\(region, number\) of Numbered is None, and it is the key: flush first"):
-        declared(Numbered).aggregate_id(Numbered("a", None))  # type: ignore[arg-type]
+        declared(Numbered).read_aggregate_id(Numbered("a", None))  # type: ignore[arg-type]
 
 
 def test_a_property_may_be_the_key_and_its_error_is_told() -> None:
@@ -83,9 +85,9 @@ def test_a_property_may_be_the_key_and_its_error_is_told() -> None:
         def whole(self) -> int:
             return self.half * 2
 
-    assert declared(Halved).aggregate_id(Halved(2)) == 4
+    assert declared(Halved).read_aggregate_id(Halved(2)) == 4
     with pytest.raises(PublishError, match=r"the key of Halved, whole, cannot be had: TypeError"):
-        declared(Halved).aggregate_id(Halved(None))  # type: ignore[arg-type]
+        declared(Halved).read_aggregate_id(Halved(None))  # type: ignore[arg-type]
 
 
 def test_a_subclass_is_no_event_until_it_says_so() -> None:
@@ -137,12 +139,12 @@ def test_a_class_that_is_made_anew_replaces_itself() -> None:
         return Local
 
     first, second = make(), make()
-    assert [each for each in event_types() if each.name == "Local"] == [declared(second)]
+    assert [each for each in list_event_types() if each.name == "Local"] == [declared(second)]
     assert declared(first).cls is first
 
 
 def test_a_version_has_a_uri() -> None:
-    assert dataschema("Order placed/ä", 2) == "urn:partbox:Order%20placed%2F%C3%A4:2"
+    assert dataschema_of("Order placed/ä", 2) == "urn:partbox:Order%20placed%2F%C3%A4:2"
 
 
 PROGRAM = """

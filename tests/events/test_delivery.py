@@ -101,7 +101,7 @@ def test_each_kind_of_handler_gets_what_it_asks_for(kind: str, form: str, dsn: s
             outbox.on(cls)(handler)
     SUPPLIED.clear()
     with Kit(outbox, dsn) as kit:
-        with outbox.transaction(kit._connection()) as conn:
+        with outbox.transaction(kit._open_connection()) as conn:
             outbox.publish_many(conn, published)
         kit.drain().assert_done()
     supplied = [*SUPPLIED]
@@ -127,7 +127,7 @@ def test_a_task_gets_what_it_asks_for(kind: str, form: str, dsn: str) -> None:
             function = only_event if form == "event" else handler_of(kind, form, type(order))
             task = outbox.task(name=type(order).__name__)(function)
             arguments = {} if form == "event" else {"order": order}
-            with outbox.transaction(kit._connection()) as conn:
+            with outbox.transaction(kit._open_connection()) as conn:
                 task.options(aggregate_id=order.order_id).publish(conn, **arguments)
         SUPPLIED.clear()
         kit.drain().assert_done()

@@ -72,7 +72,7 @@ def test_who_asks_for_the_event_gets_it_as_it_is_and_nothing_is_around_the_handl
     assert registered(handler, event_type) is None
     outbox = Outbox("postgresql://nowhere")
     outbox.on(event_type)(handler)
-    assert outbox.handlers.routes("default", outbox.settings)["ModelOrder", "Order"].call is handler
+    assert outbox.handlers.build_routes("default", outbox.settings)["ModelOrder", "Order"].call is handler
 
 
 @pytest.mark.parametrize("handler", [nothing, anything, events, iterated, bare, stars])
@@ -140,7 +140,7 @@ def test_objects_and_their_event_type_may_be_classes() -> None:
     assert registered(Caller(), ModelOrder) == ArgumentPlan(ModelOrder, (PAYLOAD,))
     outbox = Outbox("postgresql://nowhere")
     outbox.register(Mailer())
-    (row,) = outbox.handlers.table()
+    (row,) = outbox.handlers.build_table()
     assert (row.event_type, row.options) == ("ModelOrder", {"payload": "ModelOrder"})
 
 
@@ -165,7 +165,7 @@ def test_names_and_classes_meet_in_one_routing_table() -> None:
     with pytest.raises(RegistrationError, match=r"'ModelOrder' of any aggregate type has a handler .*of_class"):
         outbox.on("ModelOrder")(event)
     outbox.on("ModelOrder", subscription="other")(event)
-    assert [(row.event_type, row.subscription) for row in outbox.handlers.table()] == [
+    assert [(row.event_type, row.subscription) for row in outbox.handlers.build_table()] == [
         ("ModelOrder", "default"),
         ("ModelOrder", "other"),
     ]
@@ -238,7 +238,7 @@ def test_what_cannot_be_met_is_refused_with_the_remedy(handler: Any, event_type:
     outbox = Outbox("postgresql://nowhere")
     with pytest.raises(RegistrationError, match=said):
         outbox.on(event_type)(handler)
-    assert outbox.handlers.table() == []
+    assert outbox.handlers.build_table() == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.events.gathering import EventList, EventsMixin, next_number
+from partbox.events.gathering import EventList, EventsMixin, draw_number
 
 ACTIONS = st.lists(
     st.one_of(
@@ -49,11 +49,11 @@ def test_events_of_several_lists_have_one_order_and_what_came_later_can_be_dropp
     one, other = EventList(), EventList()
     one.append("a")
     other.append("b")
-    mark = next_number()
+    mark = draw_number()
     one.append("c")
     one.forget_after(mark)
     assert one == ["a"]
-    taken = sorted([*one.taken(), *other.taken()], key=lambda each: each.number)
+    taken = sorted([*one.take_events(), *other.take_events()], key=lambda each: each.number)
     assert [each.event for each in taken] == ["a", "b"]
     assert one == other == []
     one.append("d")

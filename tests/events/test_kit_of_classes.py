@@ -120,7 +120,7 @@ def listed(returned: Any, *given: Any) -> Any:
         seen.append([order.order_id for order in orders])
         return returned
 
-    call = outbox.handlers.routes("default", outbox.settings)["DataOrder", "Order"].call
+    call = outbox.handlers.build_routes("default", outbox.settings)["DataOrder", "Order"].call
     return seen, call([delivered("DataOrder", {"order_id": each, "total": 1}, version=2) for each in given])
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 import partbox
 from partbox import DeliveredEvent, Event, NewerVersionError, Outbox, PayloadError, RegistrationError
 from partbox.codecs import Codecs
-from partbox.events.upcasts import add
+from partbox.events.upcasts import add_upcast
 from partbox.testing import Kit, delivered
 
 NOWHERE = "postgresql://nowhere"
@@ -157,7 +157,7 @@ def test_every_chain_runs_each_step_once_and_in_order(stored: int, own: int, dat
     codecs = Codecs()
     there = data.draw(st.sets(st.sampled_from(range(1, own)))) if own > 1 else set()
     for each in there:
-        add(codecs.upcasts, Chained, each, lambda payload, each=each: {"path": [*payload["path"], each]})
+        add_upcast(codecs.upcasts, Chained, each, lambda payload, each=each: {"path": [*payload["path"], each]})
     outbox = Outbox(NOWHERE)
     outbox.codecs.upcasts.update(codecs.upcasts)
     event = delivered("Chained", {"path": []}, version=stored, outbox=outbox)

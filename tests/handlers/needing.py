@@ -27,9 +27,9 @@ def lifespan() -> Iterator[State]:
 
 
 def handler_of(outbox: Outbox, event_type: str = "Placed") -> Handler:
-    return outbox.handlers.routes("default", outbox.settings)[event_type, "Order"]
+    return outbox.handlers.build_routes("default", outbox.settings)[event_type, "Order"]
 
 
 def event_in(state: Any) -> DeliveredEvent:
     """An event in a process of this state."""
-    return delivered(Placed(7)).within(ProcessState(state))
+    return delivered(Placed(7)).with_process(ProcessState(state))

@@ -50,7 +50,7 @@ def handlers() -> Handlers:
 
 
 def found(handlers, event_type, aggregate_type="Order", subscription="default", **settings):
-    return handlers.routes(subscription, Settings(**settings))[event_type, aggregate_type]
+    return handlers.build_routes(subscription, Settings(**settings))[event_type, aggregate_type]
 
 
 def test_the_most_specific_handler_is_called(handlers):
@@ -79,7 +79,7 @@ def test_what_every_event_finds_is_known_without_a_look_up_where_it_is_one(regis
 def test_what_every_event_of_a_type_finds_is_known_unless_its_aggregate_type_decides(registered, event):
     routes = Routes({pair: str(pair) for pair in registered}, "nobody")
     found = {routes[event, "Order"], routes[event, "Customer"]}
-    assert routes.of_type(event) == (found.pop() if len(found) == 1 else None)
+    assert routes.find_by_type(event) == (found.pop() if len(found) == 1 else None)
 
 
 def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):
@@ -143,7 +143,7 @@ def test_a_decorator_without_parentheses_is_refused_with_the_remedy(handlers, de
     for registry in (handlers, Outbox("postgresql://nowhere")):
         with pytest.raises(RegistrationError, match=says):
             getattr(registry, decorator)(bare)
-    assert handlers.table() == []
+    assert handlers.build_table() == []
 
 
 def test_an_event_type_that_can_be_called_is_one_all_the_same(handlers):
@@ -207,7 +207,7 @@ def test_the_errors_of_a_circuit_follow_the_setting_unless_the_handler_says_othe
     named = [found(handlers, name, circuit=[LookupError]).circuit for name in names]
     assert named == [(LookupError,), (LookupError, KeyError), (ValueError, KeyError), None, (LookupError,)]
     assert [found(handlers, name, circuit="off").circuit for name in names] == [None, None, usual[2], None, None]
-    options = {row.event_type: row.options for row in handlers.table()}
+    options = {row.event_type: row.options for row in handlers.build_table()}
     assert options["own"] == {"circuit": "ValueError", "circuit_on": "KeyError"}
     assert options["off"]["circuit"] == "off"
 
@@ -219,7 +219,7 @@ def test_every_kind_of_handler_may_declare_limits_but_a_transactional_one(handle
     assert found(handlers, "one").limit == Limit(Rate(100), 5, None)
     assert found(handlers, "list").limit == Limit(None, 2, "tenant_id")
     assert found(handlers, "none").limit == found(handlers, "unknown").limit == Limit()
-    options = {row.event_type: row.options for row in handlers.table()}
+    options = {row.event_type: row.options for row in handlers.build_table()}
     assert options["one"] == {"rate": "100/s", "at_once": "5"}
     for limit in ({"rate": "1/s"}, {"at_once": 1}, {"limit_by": "tenant_id"}):
         with pytest.raises(RegistrationError, match=r"is transactional and has .* leave out"):
@@ -232,7 +232,7 @@ def test_two_handlers_of_one_name_have_one_limit(handlers):
     assert found(handlers, "first").limit == found(handlers, "second").limit
     handlers.register(print, "third")
     with pytest.raises(RegistrationError, match="one name and different limits"):
-        handlers.routes("default", Settings())
+        handlers.build_routes("default", Settings())
 
 
 def test_no_timeout_differs_from_the_timeout_of_the_settings(handlers):
@@ -268,7 +268,7 @@ def test_a_second_handler_of_a_pair_is_refused_naming_both_places(handlers):
 def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
     with pytest.raises(RegistrationError, match=says):
         handlers.register(handler, "Placed")
-    assert handlers.table() == []
+    assert handlers.build_table() == []
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_wrong_option_is_refused_naming_option_value_and_place(handlers, wrong
     assert option in str(refused.value)
     assert "test_handlers.py" in str(refused.value)
     assert repr(value) in str(refused.value) or option == "retries"
-    assert handlers.table() == []
+    assert handlers.build_table() == []
 
 
 def test_a_handler_without_event_type_is_refused(handlers):
@@ -319,20 +319,20 @@ def test_the_table_lists_every_handler_with_catch_alls_last(handlers):
     handlers.register(AsyncProjection(), "Placed", max_attempts=3)
     handlers.register(Projection())
     handlers.register(print, "Placed", subscription="audit")
-    rows = [(row.subscription, row.event_type, row.aggregate_type, row.kind) for row in handlers.table()]
+    rows = [(row.subscription, row.event_type, row.aggregate_type, row.kind) for row in handlers.build_table()]
     assert rows == [
         ("audit", "Placed", None, "sync"),
         ("default", "OrderPlaced", "Order", "sync"),
         ("default", "Placed", None, "async"),
         ("default", "*", None, "sync"),
     ]
-    assert [row.options for row in handlers.table("default")] == [{}, {"max_attempts": "3"}, {}]
-    assert [row.subscription for row in handlers.table("audit")] == ["audit"]
+    assert [row.options for row in handlers.build_table("default")] == [{}, {"max_attempts": "3"}, {}]
+    assert [row.subscription for row in handlers.build_table("audit")] == ["audit"]
 
 
 def test_types_without_end_do_not_fill_the_memory(handlers):
     handlers.register(print, "Placed")
-    routes = handlers.routes("default", Settings())
+    routes = handlers.build_routes("default", Settings())
     for number in range(MAX_CACHED * 2 + 5):
         assert routes[f"unknown {number}", "Order"].name == "on_unroutable"
         assert routes["Placed", "Order"].call is print
@@ -347,7 +347,7 @@ def test_a_registry_travels_by_dill_with_objects_closures_and_lambdas(handlers):
     assert found(copy, "Greeted").call("you") == "hello you"
     assert found(copy, "Greeted").retry == Fixed(2)
     found(copy, "OrderPlaced").call("seen")
-    assert [row[:5] for row in copy.table()] == [row[:5] for row in handlers.table()]
+    assert [row[:5] for row in copy.build_table()] == [row[:5] for row in handlers.build_table()]
 
 
 MAIN = """
@@ -376,7 +376,7 @@ handlers.register(Shout())
 
 
 def child(handlers, sent):
-    routes = handlers.routes("default", Settings())
+    routes = handlers.build_routes("default", Settings())
     sent.send([routes[kind, "Any"].call("you") for kind in ("Greeted", "Shouted")])
 
 

@@ -67,7 +67,7 @@ def test_the_state_comes_to_a_parameter_of_its_class_wherever_that_stands(outbox
         outbox.lifespan(lifespan)
     state, order = State("here"), Placed(7)
     for name in handlers:
-        result = outbox.handlers.routes("default", outbox.settings)["Placed", name].call(event_in(state))
+        result = outbox.handlers.build_routes("default", outbox.settings)["Placed", name].call(event_in(state))
         if result is not None:
             asyncio.run(result)
     assert got == [(order, state), (order, state, 1), (True, state, state), (order, state)]
@@ -77,10 +77,10 @@ def test_a_class_that_could_be_a_payload_is_the_state_once_a_lifespan_yields_it(
     @outbox.on("Placed")
     def handler(event: DeliveredEvent, state: State) -> None: ...
 
-    (before,) = outbox.handlers.table()
+    (before,) = outbox.handlers.build_table()
     assert before.options["payload"] == "State"
     outbox.lifespan(lifespan)
-    (after,) = outbox.handlers.table()
+    (after,) = outbox.handlers.build_table()
     assert "payload" not in after.options
 
 
@@ -107,7 +107,7 @@ def test_a_state_without_a_lifespan_is_refused_when_the_handlers_are_resolved(ou
         r"handler .*test_lifespans.py.* asks for State, which no event is and no lifespan yields: put @outbox.lifespan"
     )
     with pytest.raises(RegistrationError, match=said):
-        outbox.handlers.routes("default", outbox.settings)
+        outbox.handlers.build_routes("default", outbox.settings)
     with pytest.raises(RegistrationError, match=said):
         outbox.worker()
 
@@ -118,7 +118,7 @@ def test_a_state_without_a_lifespan_is_refused_when_the_handlers_are_resolved(ou
     with pytest.raises(
         RegistrationError, match=r"no lifespan yields: .* annotated to yield it, as in -> Iterator.State"
     ):
-        outbox.handlers.routes("default", outbox.settings)
+        outbox.handlers.build_routes("default", outbox.settings)
 
 
 def test_a_lifespan_that_yields_another_class_than_a_handler_asks_for_is_refused(outbox: Outbox) -> None:

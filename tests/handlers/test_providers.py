@@ -221,7 +221,7 @@ def test_a_provider_that_cannot_work_is_refused_at_registration(outbox: Outbox, 
     with pytest.raises(RegistrationError, match=said) as refused:
         outbox.on("Placed")(wrong)
     assert "\n" not in str(refused.value)
-    assert outbox.handlers.table() == []
+    assert outbox.handlers.build_table() == []
 
 
 def test_an_annotation_that_cannot_be_resolved_is_said_before_the_number_of_parameters(outbox: Outbox) -> None:
@@ -268,5 +268,5 @@ def test_the_routing_table_says_what_a_handler_needs(outbox: Outbox) -> None:
     def other(event: DeliveredEvent) -> None: ...
 
     outbox.lifespan(lifespan)
-    needs = {row.event_type: row.options.get("needs") for row in outbox.handlers.table()}
+    needs = {row.event_type: row.options.get("needs") for row in outbox.handlers.build_table()}
     assert needs == {"Placed": f"State, {__name__}.repository, {__name__}.number", "Paid": None}

@@ -37,7 +37,7 @@ def registration(handler: Any, transactional: Any, **options: Any) -> Any:
     outbox = Outbox("postgresql://nowhere")
     outbox.on("OrderPlaced", transactional=transactional, **options)(handler)
     (found,) = outbox.handlers._registered.values()
-    return found.resolve(outbox.settings)
+    return found.resolve_options(outbox.settings)
 
 
 @pytest.mark.parametrize(

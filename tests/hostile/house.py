@@ -18,7 +18,7 @@ from variants import named
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.doctor.doctor import Report, examine
+from partbox.doctor.doctor import Report, examine_outbox
 from partbox.doctor.limits import Limits
 from partbox.events import DeliveredEvent
 from partbox.supervisor.embedded import EmbeddedWorker
@@ -188,7 +188,7 @@ class House:
 
     def look(self) -> None:
         """Ask doctor for its report."""
-        self.report = examine(lambda: self.dsn, self.outbox.settings, Limits(), wait=lambda seconds: None)
+        self.report = examine_outbox(lambda: self.dsn, self.outbox.settings, Limits(), wait=lambda seconds: None)
 
     def missing(self) -> list[Key]:
         """Ordinary events that nobody has had; those behind an event that stays open are to wait."""

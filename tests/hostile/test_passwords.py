@@ -216,13 +216,13 @@ def test_an_error_is_stored_without_secrets_and_the_event_and_is_shown_so_everyw
     settings = outbox.settings
     views, acts = RecordViews(lambda: dsn, settings), OperatorActions(lambda: dsn, settings)
     shown = [
-        views.show(records[0]),
-        views.find(None, None, {}),
-        acts.dead("default", {}, None),
-        acts.dead_groups("default", {}),
+        views.show_record(records[0]),
+        views.find_records(None, None, {}),
+        acts.list_dead("default", {}, None),
+        acts.list_dead_groups("default", {}),
     ]
-    assert PASSWORD not in json.dumps([*shown, acts.blocked("default", 10)])
-    assert dict(views.show(records[0])["headers"]) == dict.fromkeys(HEADERS, "***")
+    assert PASSWORD not in json.dumps([*shown, acts.list_blocked("default", 10)])
+    assert dict(views.show_record(records[0])["headers"]) == dict.fromkeys(HEADERS, "***")
 
 
 def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn, conn):

@@ -8,8 +8,8 @@ from overviews import watched
 from starlette.applications import Starlette
 
 from partbox.http import address
-from partbox.http.address import AllowedHosts, allowed_hosts
-from partbox.http.routes import routes
+from partbox.http.address import AllowedHosts, build_allowed_hosts
+from partbox.http.routes import build_routes
 from partbox.http.server import HttpServer
 
 SAFE = [
@@ -26,34 +26,36 @@ FOREIGN = [
 
 @pytest.mark.parametrize("host", SAFE)
 def test_numbers_and_names_that_nobody_can_register_are_admitted(host):
-    assert AllowedHosts().admit(host)
+    assert AllowedHosts().is_allowed(host)
 
 
 @pytest.mark.parametrize("host", FOREIGN)
 def test_a_name_that_somebody_can_register_is_refused(host):
-    assert not AllowedHosts().admit(host)
+    assert not AllowedHosts().is_allowed(host)
 
 
 def test_the_names_of_what_is_served_and_of_the_setting_are_admitted(monkeypatch):
     monkeypatch.setattr(address.socket, "gethostname", lambda: "Ada.example.org")
     for bound, more in (("Metrics.example.org", None), ("0.0.0.0", " a.example , metrics.example.org.,"), ("::", "*")):
-        given = allowed_hosts(bound, more)
-        assert given.admit("metrics.example.org:9464")
-        assert given.admit("ada.example.org.")
-        assert given.admit("10.0.0.1")
-    assert not allowed_hosts("0.0.0.0", "a.example").admit("b.a.example")
+        given = build_allowed_hosts(bound, more)
+        assert given.is_allowed("metrics.example.org:9464")
+        assert given.is_allowed("ada.example.org.")
+        assert given.is_allowed("10.0.0.1")
+    assert not build_allowed_hosts("0.0.0.0", "a.example").is_allowed("b.a.example")
 
 
 @pytest.fixture
 def served():
-    server = HttpServer(Starlette(routes=routes("partbox", [watched()], allowed_hosts("127.0.0.1", "proxy.example"))))
+    server = HttpServer(
+        Starlette(routes=build_routes("partbox", [watched()], build_allowed_hosts("127.0.0.1", "proxy.example")))
+    )
     server.start()
     yield server
     server.stop()
 
 
 def answer(server, path, host):
-    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
     try:
         connection.putrequest("GET", path, skip_host=True)
         connection.putheader("Host", host)
@@ -78,7 +80,7 @@ def test_every_path_of_a_node_looks_at_the_name(served, path):
 def test_a_probe_of_the_old_protocol_without_a_name_is_answered(served):
     import socket
 
-    where = urlsplit(served.address)
+    where = urlsplit(served.url)
     with socket.create_connection((where.hostname, where.port), timeout=30) as conn:
         conn.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert b" 200 " in conn.recv(4096)

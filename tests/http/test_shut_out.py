@@ -13,12 +13,12 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from waiting import eventually
 
-from partbox.dashboard import access
-from partbox.dashboard import routes as page
+from partbox.dashboard import build_access
+from partbox.dashboard import build_routes as page
 from partbox.dashboard.routes import MOST_STREAMS
 from partbox.http import connections
 from partbox.http.address import Address
-from partbox.http.routes import routes
+from partbox.http.routes import build_routes
 from partbox.http.server import HttpServer
 from partbox.settings import load
 
@@ -42,10 +42,10 @@ async def flood(_):
 
 @pytest.fixture
 def node():
-    shown = page(Still(), lambda: "", load(), access(Address("127.0.0.1", 0), None))
-    server = HttpServer(Starlette(routes=[*routes("partbox", [watched()]), *shown, Route("/flood", flood)]))
+    shown = page(Still(), lambda: "", load(), build_access(Address("127.0.0.1", 0), None))
+    server = HttpServer(Starlette(routes=[*build_routes("partbox", [watched()]), *shown, Route("/flood", flood)]))
     server.start()
-    yield urlsplit(server.address)
+    yield urlsplit(server.url)
     server.stop()
 
 

@@ -22,7 +22,7 @@ from recording_interceptors import (
 )
 
 from partbox.callables import name_of, place_of
-from partbox.interceptors import check, must_be_awaited, wrap
+from partbox.interceptors import check_interceptor, must_be_awaited, wrap_call
 
 # What the call is.
 
@@ -30,13 +30,13 @@ from partbox.interceptors import check, must_be_awaited, wrap
 @BOTH
 def test_without_interceptors_the_call_stays_itself(awaited):
     call = handler(print, awaited)
-    assert wrap(call, [], is_async=awaited, is_batch=False) is call
+    assert wrap_call(call, [], is_async=awaited, is_batch=False) is call
 
 
 @BOTH
 def test_an_intercepted_call_is_of_its_handlers_kind_and_keeps_its_name_and_place(awaited):
     call = handler(lambda event: None, awaited)
-    wrapped = wrap(call, [Plain([]), lambda event: nullcontext()], is_async=awaited, is_batch=False)
+    wrapped = wrap_call(call, [Plain([]), lambda event: nullcontext()], is_async=awaited, is_batch=False)
     assert inspect.iscoroutinefunction(wrapped) is awaited
     assert name_of(wrapped) == name_of(call)
     assert place_of(wrapped) == place_of(call)
@@ -50,7 +50,7 @@ def test_a_callable_object_can_be_intercepted_and_its_state_is_not_copied():
         def __call__(self, event):
             return event
 
-    wrapped = wrap(Projection(), [Plain([])], is_async=False, is_batch=False)
+    wrapped = wrap_call(Projection(), [Plain([])], is_async=False, is_batch=False)
     assert wrapped(EVENT) == EVENT
     assert not hasattr(wrapped, "lock")
 
@@ -150,7 +150,7 @@ def test_after_sees_the_very_error_that_the_handler_raised(awaited, error):
         return info.value
 
     journal = []
-    wrapped = wrap(handler(raising(error), awaited), [Plain(journal)], is_async=awaited, is_batch=False)
+    wrapped = wrap_call(handler(raising(error), awaited), [Plain(journal)], is_async=awaited, is_batch=False)
     if awaited:
         assert asyncio.run(caught()) is error
     else:
@@ -174,7 +174,7 @@ def test_a_cancelled_handler_has_its_after_and_stays_cancelled():
         await asyncio.sleep(60)
 
     async def cancelled():
-        wrapped = wrap(hang, [Awaited(journal), made(Layer(True, True, *[False] * 3), journal, "manager")],
+        wrapped = wrap_call(hang, [Awaited(journal), made(Layer(True, True, *[False] * 3), journal, "manager")],
                        is_async=True, is_batch=False)  # fmt: skip
         async with asyncio.timeout(0.01):
             await wrapped(EVENT)
@@ -194,7 +194,7 @@ def test_an_after_that_is_cancelled_itself_does_not_hide_it():
 
     async def cancelled():
         async with asyncio.timeout(0.01):
-            await wrap(handler(lambda event: None, True), [Hanging()], is_async=True, is_batch=False)(EVENT)
+            await wrap_call(handler(lambda event: None, True), [Hanging()], is_async=True, is_batch=False)(EVENT)
 
     with pytest.raises(TimeoutError):
         asyncio.run(cancelled())
@@ -249,7 +249,7 @@ def test_a_context_manager_that_can_do_both_is_entered_as_its_handler_is():
         async def __aexit__(self, *_): ...
 
     journal = []
-    check(Both)
+    check_interceptor(Both)
     assert not must_be_awaited(Both)
     run(lambda event: None, [Both], EVENT)
     run(lambda event: None, [Both], EVENT, awaited=True)

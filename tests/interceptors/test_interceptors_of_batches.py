@@ -3,7 +3,7 @@
 import pytest
 from recording_interceptors import BOTH, EVENT, EVENTS, AwaitedLists, Broken, Layer, Lists, Plain, made, raising, run
 
-from partbox.interceptors import check
+from partbox.interceptors import check_interceptor
 
 
 @pytest.mark.parametrize(("kind", "awaited"), [(Lists, False), (Lists, True), (AwaitedLists, True)])
@@ -138,5 +138,5 @@ def test_batch_methods_mean_nothing_to_a_handler_of_events():
     class OnlyLists:
         async def before_batch(self, events): ...
 
-    check(OnlyLists())
+    check_interceptor(OnlyLists())
     assert run(lambda event: 1, [OnlyLists()], EVENT) == 1

@@ -8,7 +8,7 @@ import pytest
 from recording_interceptors import EVENT, Awaited, AwaitedLists, Broken, Lists, Plain, only_awaited, raising
 
 from partbox.errors import RegistrationError
-from partbox.interceptors import check, must_be_awaited, wrap
+from partbox.interceptors import check_interceptor, must_be_awaited, wrap_call
 
 
 def generator(event):
@@ -61,7 +61,7 @@ class NotCallable:
 )
 def test_what_is_no_interceptor_is_refused_in_one_line_that_says_what_to_give(interceptor, problem):
     with pytest.raises(RegistrationError, match=problem) as info:
-        check(interceptor)
+        check_interceptor(interceptor)
     assert "\n" not in str(info.value)
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_interceptor_is_refused_in_one_line_that_says_what_to_give(in
      lambda event: nullcontext(), partial(nullcontext), contextmanager(partial(generator))],
 )  # fmt: skip
 def test_every_kind_of_interceptor_is_accepted(interceptor):
-    check(interceptor)
+    check_interceptor(interceptor)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_every_kind_of_interceptor_is_accepted(interceptor):
 def test_an_async_interceptor_around_a_plain_handler_is_refused_and_both_are_named(interceptor, is_batch, part):
     assert must_be_awaited(interceptor, is_batch=is_batch)
     with pytest.raises(RegistrationError, match=part) as info:
-        wrap(raising(Broken()), [Plain([]), interceptor], is_async=False, is_batch=is_batch)
+        wrap_call(raising(Broken()), [Plain([]), interceptor], is_async=False, is_batch=is_batch)
     assert "raising.<locals>.act (" in str(info.value)
     assert "or the handler `async def`" in str(info.value)
 
@@ -100,5 +100,5 @@ def test_registering_checks_nothing_by_calling():
     def manager(event: Any):
         raise AssertionError("called")
 
-    check(manager)
+    check_interceptor(manager)
     must_be_awaited(manager)

@@ -11,7 +11,7 @@ from partbox.errors import RegistrationError
 from partbox.observe import Observer, Observers
 from partbox.observe.metering import Metering
 from partbox.observe.metrics.meter import Layout, Meter
-from partbox.observe.metrics.registry import with_recorders
+from partbox.observe.metrics.registry import add_recorders
 from partbox.observe.sentry import Sentry
 
 HOOKS = [name for name in vars(Observer) if not name.startswith("_")]
@@ -60,11 +60,11 @@ def test_only_what_somebody_overrides_is_heard():
 
 def test_neither_metrics_nor_reports_of_any_kind_take_the_fast_way_from_events_that_succeed():
     meter = Meter(Layout(["confirm"]))
-    everyone = with_recorders([Metering(), Sentry()], meter, "partbox", "default")
+    everyone = add_recorders([Metering(), Sentry()], meter, "partbox", "default")
     assert len(everyone) == 4
     assert not Observers(everyone).has_hook("handling", "settled")
     assert not Observers([Sentry()]).has_hook("delivered", "read", "saved", "loaded")
-    assert with_recorders([], None, "partbox", "default") == []
+    assert add_recorders([], None, "partbox", "default") == []
 
 
 def test_every_hook_of_the_protocol_has_a_method_of_its_own():

@@ -271,7 +271,7 @@ def test_in_a_process_without_a_client_it_makes_the_one_that_it_was_given(start)
     start()
     there = dill.loads(travelled)
     assert made == ["made"]
-    assert there._states == ("dead",)
+    assert there._reported_states == ("dead",)
 
 
 def test_without_the_sdk_the_import_says_what_to_install(monkeypatch):

@@ -38,7 +38,7 @@ def begun(clock):
 
 def leave(tally, started, first, endpoint, last, *, quick):
     """As whoever walks a lane leaves it, with so many quick ones."""
-    tally.oldest = tally.oldest or first
+    tally.oldest_event = tally.oldest_event or first
     tally.count_run([endpoint] * quick, (endpoint, last), started)
 
 
@@ -53,8 +53,8 @@ def clock(monkeypatch):
 def endpoint(dsn):
     handlers = Handlers()
     handlers.register(lambda event: None, "A", name="h")
-    routes = handlers.routes("default", load(dsn=dsn))
-    return routes.map(lambda each: Endpoint(each, (), 100, Observers()))["A", "x"]
+    routes = handlers.build_routes("default", load(dsn=dsn))
+    return routes.map_handlers(lambda each: Endpoint(each, (), 100, Observers()))["A", "x"]
 
 
 def event(published):
@@ -180,7 +180,7 @@ def test_without_a_delivery_nothing_is_told(clock, endpoint):
     tally = begun(clock)
     tally.count_timed(endpoint, event(1), 1.0, done=False)
     assert tally.take_turns() == []
-    assert tally.oldest is None
+    assert tally.oldest_event is None
 
 
 def test_the_database_s_time_is_read_as_python_s(clock, endpoint):

@@ -10,7 +10,7 @@ import pytest
 
 from partbox import Outbox
 from partbox.db.operator import subscriptions as statements
-from partbox.operations.subscriptions import Interrupted, Subscriptions
+from partbox.operations.subscriptions import InterruptedCommand, Subscriptions
 
 VERBS = "partbox/operations/subscriptions.py"
 
@@ -77,6 +77,6 @@ def test_an_interrupt_at_any_line_leaves_no_pause_and_says_so(dsn, conn, monkeyp
                 said.add((type(error), str(error)))
         assert not any(each.paused_at for each in outbox.subscriptions.list()), f"at {number}"
         number += 1
-    assert said == {(Interrupted, "subscription 'audit': nothing was changed, and it goes on")}
+    assert said == {(InterruptedCommand, "subscription 'audit': nothing was changed, and it goes on")}
     assert done == ["pause", verb]
     assert sys.exc_info() == (None, None, None)

@@ -16,15 +16,15 @@ moments = st.datetimes(timezones=zones)
 
 @given(moments)
 def test_a_time_is_the_same_as_datetime_and_as_text(when):
-    assert arguments.start_position(when) == StartPosition(False, when)
-    assert arguments.start_position(when.isoformat()).since == when
+    assert arguments.parse_start_position(when) == StartPosition(False, when)
+    assert arguments.parse_start_position(when.isoformat()).since == when
     assert arguments.parse_position(when.isoformat()) == ReplayPosition(None, when)
 
 
 @given(st.integers(1, (1 << 63) - 1))
 def test_a_number_is_a_record_id(number):
     expected = ReplayPosition(number, None)
-    assert arguments.parse_position(str(number)) == arguments.replay_position(number, None) == expected
+    assert arguments.parse_position(str(number)) == arguments.build_replay_position(number, None) == expected
 
 
 @given(st.text())
@@ -40,7 +40,7 @@ def test_any_other_text_is_refused_with_the_remedy(text):
 
 
 def test_words_are_places_to_start():
-    assert (arguments.start_position("beginning"), arguments.start_position("now")) == (
+    assert (arguments.parse_start_position("beginning"), arguments.parse_start_position("now")) == (
         StartPosition(True, None),
         StartPosition(False, None),
     )
@@ -48,8 +48,8 @@ def test_words_are_places_to_start():
 
 def test_zones_count():
     east = timezone(timedelta(hours=9))
-    assert arguments.start_position("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
-    assert arguments.start_position("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
+    assert arguments.parse_start_position("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
+    assert arguments.parse_start_position("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("digits", ["²", "\uff11\uff12", "9" * 20, "0"])

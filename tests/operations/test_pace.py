@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.db.inspect.stats import Cluster, Overview, PartitionStats
-from partbox.operations.stats import RateMeter, delivered
+from partbox.operations.stats import RateMeter, estimate_delivered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -62,52 +62,52 @@ def test_where_everything_is_counted_nothing_is_lost_between_two_looks(changes, 
     )
     drawn = sum(new for _, new, _ in changes)
     done = sum(done for _, _, done in changes)
-    assert delivered(before, after, drawn) == pytest.approx(done - (unparked - parked))
+    assert estimate_delivered(before, after, drawn) == pytest.approx(done - (unparked - parked))
 
 
 def test_a_deep_backlog_is_measured_by_its_cursor_and_not_by_its_estimate():
     """Every second id is of the partition; the estimate of what is left has grown by chance."""
     before = a_cluster(a_partition(0, 1_000_000, last_id=5_000, fill=0.5), a_partition(1, 10))
     after = a_cluster(a_partition(0, 1_090_000, last_id=6_000, fill=0.5), a_partition(1, 10))
-    assert delivered(before, after, 0) == 500
+    assert estimate_delivered(before, after, 0) == 500
     # Of 200 ids half are of the first partition; the second has no more than before: it delivered the others.
-    assert delivered(before, after, 200) == 600
+    assert estimate_delivered(before, after, 200) == 600
 
 
 def test_rates_are_those_of_the_last_seconds():
     pace = RateMeter()
-    assert pace.rates("default") is None
+    assert pace.compute_rates("default") is None
     for second in range(20):
         speed = 100 if second < 10 else 300
         total = sum(100 if each < 10 else 300 for each in range(second))
-        pace.observe(overview(second, total, a_cluster(a_partition(0))))
-        rates = pace.rates("default")
+        pace.add_overview(overview(second, total, a_cluster(a_partition(0))))
+        rates = pace.compute_rates("default")
         assert (rates is None) == (second == 0)
     assert rates.published == rates.delivered == pytest.approx(speed)
 
 
 def test_a_look_that_is_not_newer_changes_nothing():
     pace = RateMeter()
-    pace.observe(overview(0, 0, a_cluster(a_partition(0))))
-    pace.observe(overview(1, 100, a_cluster(a_partition(0, 40))))
-    before = pace.rates("default")
-    pace.observe(overview(1, 100, a_cluster(a_partition(0, 40))))
-    assert pace.rates("default") == before
+    pace.add_overview(overview(0, 0, a_cluster(a_partition(0))))
+    pace.add_overview(overview(1, 100, a_cluster(a_partition(0, 40))))
+    before = pace.compute_rates("default")
+    pace.add_overview(overview(1, 100, a_cluster(a_partition(0, 40))))
+    assert pace.compute_rates("default") == before
     assert (before.published, before.delivered) == (100, 60)
 
 
 def test_a_replay_is_no_negative_rate():
     pace = RateMeter()
-    pace.observe(overview(0, 100, a_cluster(a_partition(0))))
-    pace.observe(overview(1, 100, a_cluster(a_partition(0, 100))))
-    assert pace.rates("default").delivered == 0
+    pace.add_overview(overview(0, 100, a_cluster(a_partition(0))))
+    pace.add_overview(overview(1, 100, a_cluster(a_partition(0, 100))))
+    assert pace.compute_rates("default").delivered == 0
 
 
 def test_subscriptions_come_and_go():
     pace = RateMeter()
     first = a_cluster(a_partition(0))
-    pace.observe(overview(0, 0, first))
-    pace.observe(overview(1, 10, first, replace(first, subscription="new")))
-    assert (pace.rates("default").published, pace.rates("new")) == (10, None)
-    pace.observe(overview(2, 30, replace(first, subscription="new")))
-    assert (pace.rates("default"), pace.rates("new").published) == (None, 20)
+    pace.add_overview(overview(0, 0, first))
+    pace.add_overview(overview(1, 10, first, replace(first, subscription="new")))
+    assert (pace.compute_rates("default").published, pace.compute_rates("new")) == (10, None)
+    pace.add_overview(overview(2, 30, replace(first, subscription="new")))
+    assert (pace.compute_rates("default"), pace.compute_rates("new").published) == (None, 20)

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from partbox.protocol.assignment import assign, needs_plan
+from partbox.protocol.assignment import assign_partitions, needs_plan
 
 
 def instance(number: int) -> UUID:
@@ -45,7 +45,7 @@ def fewest_moves(partitions: list[UUID | None], instances: list[UUID]) -> int:
 @given(situations())
 def test_shares_differ_by_at_most_one_and_nothing_is_left_over(situation):
     partitions, instances = situation
-    result = assign(partitions, instances)
+    result = assign_partitions(partitions, instances)
     assert len(result) == len(partitions)
     if instances:
         counts = Counter(result)
@@ -59,22 +59,26 @@ def test_shares_differ_by_at_most_one_and_nothing_is_left_over(situation):
 def test_no_partition_moves_that_need_not(situation):
     partitions, instances = situation
     if instances:
-        assert moves(partitions, assign(partitions, instances)) == fewest_moves(partitions, instances)
+        assert moves(partitions, assign_partitions(partitions, instances)) == fewest_moves(partitions, instances)
 
 
 @given(situations(), st.randoms(use_true_random=False))
 def test_everybody_who_decides_decides_the_same(situation, random):
     partitions, instances = situation
     shuffled = random.sample(instances, len(instances))
-    assert assign(partitions, instances) == assign(partitions, shuffled) == assign(partitions, set(instances))
+    assert (
+        assign_partitions(partitions, instances)
+        == assign_partitions(partitions, shuffled)
+        == assign_partitions(partitions, set(instances))
+    )
 
 
 @given(situations())
 @example(([None] * 256, []))
 def test_a_plan_applied_needs_no_further_plan(situation):
     partitions, instances = situation
-    planned = assign(partitions, instances)
-    assert assign(planned, instances) == planned
+    planned = assign_partitions(partitions, instances)
+    assert assign_partitions(planned, instances) == planned
     assert not needs_plan(planned, instances)
 
 
@@ -90,22 +94,22 @@ def test_a_plan_is_needed_exactly_when_somebody_is_missing_or_shares_are_uneven(
 
 @given(st.integers(1, 299))
 def test_a_joining_instance_takes_only_its_share(living):
-    before = assign([None] * 256, [instance(n) for n in range(living)])
+    before = assign_partitions([None] * 256, [instance(n) for n in range(living)])
     everybody = [instance(n) for n in range(living + 1)]
-    after = assign(before, everybody)
+    after = assign_partitions(before, everybody)
     assert {new for old, new in zip(before, after, strict=True) if old != new} <= {instance(living)}
 
 
 @given(st.integers(2, 300))
 def test_a_leaving_instance_moves_only_its_own_partitions(living):
-    before = assign([None] * 256, [instance(n) for n in range(living)])
-    after = assign(before, [instance(n) for n in range(living - 1)])
+    before = assign_partitions([None] * 256, [instance(n) for n in range(living)])
+    after = assign_partitions(before, [instance(n) for n in range(living - 1)])
     moved = {old for old, new in zip(before, after, strict=True) if old != new}
     assert moved <= {instance(living - 1)}
 
 
 def test_nobody_living_leaves_every_partition_free():
-    assert assign([instance(1)] * 256, []) == [None] * 256
+    assert assign_partitions([instance(1)] * 256, []) == [None] * 256
     assert needs_plan([instance(1)] * 256, [])
     assert not needs_plan([None] * 256, [])
 
@@ -119,5 +123,5 @@ def test_a_balance_that_assign_would_not_have_chosen_is_left_alone():
 
 def test_more_instances_than_partitions_leaves_some_without_any():
     instances = [instance(n) for n in range(300)]
-    counts = Counter(assign([None] * 256, instances))
+    counts = Counter(assign_partitions([None] * 256, instances))
     assert sorted(counts[i] for i in instances) == [0] * 44 + [1] * 256

@@ -27,10 +27,10 @@ from partbox.protocol.bell import (
     FlagMemory,
     SleepControl,
     SleepState,
-    channel,
+    build_channel_name,
+    find_reason_off,
     flag_duration,
     flag_seconds_left,
-    reason_off,
 )
 from partbox.protocol.intervals import LONGEST_TICK
 
@@ -116,12 +116,12 @@ class World:
         settled = all(each.ends <= now for each in self.publishes if each.at <= now)
         act = self.doze.observe(now, BellPoll(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
         if act is FlagChange.RAISE:
-            self.doze.raised(now, was_up=self._up(now))
+            self.doze.note_raised(now, was_up=self._up(now))
             self.flag = now + flag_duration(self.nap)
         elif act is FlagChange.LOWER:
             self.flag = 0.0
-            self.doze.lowered()
-        pause = self.doze.pause(now)
+            self.doze.note_lowered()
+        pause = self.doze.compute_pause(now)
         assert pause is None or 0 < pause <= self.nap
         self._look_at = now + (LOOK if pause is None else pause)
 
@@ -183,8 +183,8 @@ def asleep(doze: SleepControl, since: float = 0.0, *, settled: bool = True, nap:
     seen = BellPoll(7, settled, 0.0)
     while doze.state is not SleepState.NAPPING:
         if doze.observe(now, seen, listens=True, nap=nap) is FlagChange.RAISE:
-            doze.raised(now, was_up=False)
-            seen = seen._replace(up=BRIEFLY)
+            doze.note_raised(now, was_up=False)
+            seen = seen._replace(flag_seconds=BRIEFLY)
         else:
             now += LOOK
     return now
@@ -194,16 +194,16 @@ def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed
     doze = SleepControl()
     assert doze.observe(0.0, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
     assert doze.observe(STILL_TIME - MOST, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
-    assert doze.pause(STILL_TIME) is None
+    assert doze.compute_pause(STILL_TIME) is None
     assert doze.observe(STILL_TIME, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE
-    doze.raised(STILL_TIME, was_up=False)
+    doze.note_raised(STILL_TIME, was_up=False)
     assert doze.observe(STILL_TIME + RAISED_POLL, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.NOTHING
     assert doze.state is SleepState.RAISED
-    assert doze.pause(STILL_TIME + RAISED_POLL) == pytest.approx(RAISED_POLL)
-    assert doze.pause(STILL_TIME + HEARD_TIME - RAISED_POLL / 2) == pytest.approx(RAISED_POLL / 2)
+    assert doze.compute_pause(STILL_TIME + RAISED_POLL) == pytest.approx(RAISED_POLL)
+    assert doze.compute_pause(STILL_TIME + HEARD_TIME - RAISED_POLL / 2) == pytest.approx(RAISED_POLL / 2)
     doze.observe(STILL_TIME + HEARD_TIME, BellPoll(7, True, BRIEFLY), listens=True)
     assert doze.state is SleepState.NAPPING
-    assert doze.pause(STILL_TIME + HEARD_TIME) == NAP
+    assert doze.compute_pause(STILL_TIME + HEARD_TIME) == NAP
 
 
 def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
@@ -211,7 +211,7 @@ def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
     doze = SleepControl()
     doze.observe(0.0, BellPoll(7, True, BRIEFLY), listens=True)
     doze.observe(STILL_TIME, BellPoll(7, True, BRIEFLY), listens=True)
-    doze.raised(STILL_TIME, was_up=True)
+    doze.note_raised(STILL_TIME, was_up=True)
     assert doze.state is SleepState.RAISED
 
 
@@ -223,7 +223,7 @@ def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake
         assert doze.observe(since, found, listens=True, nap=nap) is FlagChange.NOTHING
         assert doze.state is SleepState.RAISED
         assert doze.observe(since + HEARD_TIME, found, listens=True, nap=nap) is FlagChange.NOTHING
-        assert doze.pause(since + HEARD_TIME) == nap
+        assert doze.compute_pause(since + HEARD_TIME) == nap
         ends_before = BellPoll(7, True, nap + MAX_ANSWER_LAG - MOST)
         assert doze.observe(since + HEARD_TIME + nap, ends_before, listens=True, nap=nap) is FlagChange.RAISE
 
@@ -255,16 +255,16 @@ def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_f
             is FlagChange.RAISE
         ):
             raised, flag = raised + 1, now + flag_duration(LONGEST_TICK)
-            doze.raised(now, was_up=True)
+            doze.note_raised(now, was_up=True)
     assert raised <= 200 / 3
 
 
 def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
     doze = SleepControl()
     now = asleep(doze, settled=False)
-    assert doze.pause(now) == SHORT_NAP
+    assert doze.compute_pause(now) == SHORT_NAP
     doze.observe(now + SHORT_NAP, BellPoll(7, True, BRIEFLY), listens=True)
-    assert doze.pause(now + SHORT_NAP) == NAP
+    assert doze.compute_pause(now + SHORT_NAP) == NAP
 
 
 def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -> None:
@@ -272,12 +272,12 @@ def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -
     now = asleep(doze)
     raised: list[float] = []
     for _ in range(8):
-        now += doze.pause(now) or 0
+        now += doze.compute_pause(now) or 0
         if doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE:
             raised.append(now)
-            doze.raised(now, was_up=True)
+            doze.note_raised(now, was_up=True)
         assert doze.state is SleepState.NAPPING
-        assert doze.pause(now) == NAP
+        assert doze.compute_pause(now) == NAP
     assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
     assert 3 * NAP < MIN_FLAG_TIME <= 1.0
 
@@ -296,7 +296,7 @@ def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
         doze = SleepControl()
         now = asleep(doze) + later
         assert doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE
-        doze.raised(now, was_up=was_up)
+        doze.note_raised(now, was_up=was_up)
         assert doze.state is SleepState.RAISED
     doze = SleepControl()
     now = asleep(doze)
@@ -308,8 +308,8 @@ def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
 def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
     doze = SleepControl()
     now = asleep(doze)
-    doze.lowered()
-    assert doze.pause(now) is None
+    doze.note_lowered()
+    assert doze.compute_pause(now) is None
     assert doze.observe(now, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE
 
 
@@ -319,7 +319,7 @@ def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
     acts = [doze.observe(now + n * LOOK, BellPoll(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
     assert acts[:4] == [FlagChange.NOTHING] * 4
     assert acts[-1] is FlagChange.LOWER
-    doze.lowered()
+    doze.note_lowered()
     assert doze.observe(now + 8 * LOOK, BellPoll(15, True, 0.0), listens=True) is FlagChange.NOTHING, "it is down"
 
 
@@ -350,7 +350,7 @@ def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
     doze = SleepControl()
     now = asleep(doze)
     assert doze.observe(now, None, listens=True) is FlagChange.NOTHING
-    assert doze.pause(now) is None
+    assert doze.compute_pause(now) is None
     for later in range(20):
         assert doze.observe(now + later * LOOK, BellPoll(7, True, 0.0), listens=False) is FlagChange.NOTHING
     acts = {doze.observe(now + 1 + n * LOOK, BellPoll(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
@@ -369,16 +369,16 @@ def test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked() ->
 
 
 def test_a_channel_fits_whatever_the_schema_is_called() -> None:
-    assert channel("partbox") == "partbox:partbox"
-    long = [channel(letter * 63) for letter in "ab"]
+    assert build_channel_name("partbox") == "partbox:partbox"
+    long = [build_channel_name(letter * 63) for letter in "ab"]
     assert len({*long}) == 2
-    assert all(len(each.encode()) <= 63 for each in (*long, channel("ü" * 31)))
+    assert all(len(each.encode()) <= 63 for each in (*long, build_channel_name("ü" * 31)))
 
 
 def test_it_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
-    assert reason_off("auto", pooled=False) is None
-    assert reason_off("on", pooled=False, prepared=5) is None
-    assert "max_prepared_transactions = 5" in (reason_off("auto", pooled=False, prepared=5) or "")
-    assert "listen_dsn" in (reason_off("on", pooled=True) or "")
-    assert "PostgreSQL 14" in (reason_off("on", pooled=False, sequence=False) or "")
-    assert "setting" in (reason_off("off", pooled=False) or "")
+    assert find_reason_off("auto", pooled=False) is None
+    assert find_reason_off("on", pooled=False, prepared=5) is None
+    assert "max_prepared_transactions = 5" in (find_reason_off("auto", pooled=False, prepared=5) or "")
+    assert "listen_dsn" in (find_reason_off("on", pooled=True) or "")
+    assert "PostgreSQL 14" in (find_reason_off("on", pooled=False, sequence=False) or "")
+    assert "setting" in (find_reason_off("off", pooled=False) or "")

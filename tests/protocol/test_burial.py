@@ -17,7 +17,7 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 class Instance(NamedTuple):
     instance_id: UUID = WHO
     heartbeat_at: datetime = THEN
-    left: float = -1.0
+    lease_left: float = -1.0
     lease: float = LEASE
 
 
@@ -30,10 +30,10 @@ def test_an_instance_is_buried_when_all_three_conditions_hold():
 
 
 def test_the_latest_of_the_three_conditions_says_when_to_look_again():
-    assert judged(Instance(left=5.0), since=0, now=2, steady_since=-9) == Burials([], 5.0)
-    assert judged(Instance(left=-1.0), since=1, now=2, steady_since=0) == Burials([], 5.0)
-    assert judged(Instance(left=-1.0), since=0, now=2, steady_since=1) == Burials([], 5.0)
-    assert judged(Instance(left=-1.0), since=0, now=2) == Burials([], 4.0)
+    assert judged(Instance(lease_left=5.0), since=0, now=2, steady_since=-9) == Burials([], 5.0)
+    assert judged(Instance(lease_left=-1.0), since=1, now=2, steady_since=0) == Burials([], 5.0)
+    assert judged(Instance(lease_left=-1.0), since=0, now=2, steady_since=1) == Burials([], 5.0)
+    assert judged(Instance(lease_left=-1.0), since=0, now=2) == Burials([], 4.0)
 
 
 def test_nothing_to_watch_has_no_next_time():
@@ -65,7 +65,7 @@ MOMENTS = st.integers(-20, 20)
 
 
 @given(
-    st.builds(Instance, st.just(WHO), st.just(THEN), left=MOMENTS, lease=st.integers(1, 9)),
+    st.builds(Instance, st.just(WHO), st.just(THEN), lease_left=MOMENTS, lease=st.integers(1, 9)),
     MOMENTS,
     MOMENTS,
     st.none() | MOMENTS,
@@ -73,11 +73,11 @@ MOMENTS = st.integers(-20, 20)
 def test_nobody_is_buried_before_every_condition_holds_nor_later(instance, since, now, steady_since):
     decided = judged(instance, since, now, steady_since)
     watched = min(now - since, now - (since if steady_since is None else steady_since))
-    assert bool(decided.due) == (instance.left <= 0 and watched >= instance.lease)
-    assert (decided.next_in is None) == bool(decided.due)
+    assert bool(decided.due_instances) == (instance.lease_left <= 0 and watched >= instance.lease)
+    assert (decided.next_in is None) == bool(decided.due_instances)
     if decided.next_in is not None:
-        elapsed = instance._replace(left=instance.left - decided.next_in)
-        assert judged(elapsed, since, now + decided.next_in, steady_since).due == [WHO]
+        elapsed = instance._replace(lease_left=instance.lease_left - decided.next_in)
+        assert judged(elapsed, since, now + decided.next_in, steady_since).due_instances == [WHO]
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=30))

@@ -12,13 +12,13 @@ A_WHILE = 10_000.0  # monotonic seconds; longer than every wait
 
 def opened(at: float = 0.0) -> Circuit:
     circuit = Circuit()
-    assert circuit.failed("k", at, unavailable=True)
+    assert circuit.note_failure("k", at, unavailable=True)
     return circuit
 
 
 def fail_probe(circuit: Circuit, now: float) -> None:
     assert circuit.try_admit(now)
-    assert not circuit.failed("k", now, unavailable=False, started=now)
+    assert not circuit.note_failure("k", now, unavailable=False, started=now)
 
 
 def test_a_new_circuit_is_closed_and_there_is_nothing_to_ask():
@@ -31,7 +31,7 @@ def test_a_new_circuit_is_closed_and_there_is_nothing_to_ask():
 
 def test_an_unavailable_downstream_opens_at_once():
     circuit = Circuit()
-    assert circuit.failed("k", 5.0, unavailable=True)
+    assert circuit.note_failure("k", 5.0, unavailable=True)
     assert circuit.is_open
     assert circuit.has_failures
     assert not circuit.try_admit(5.0)
@@ -39,7 +39,7 @@ def test_an_unavailable_downstream_opens_at_once():
 
 def test_the_tenth_key_opens_and_only_the_tenth():
     circuit = Circuit()
-    results = [circuit.failed(number, 0.0, unavailable=False) for number in range(KEYS)]
+    results = [circuit.note_failure(number, 0.0, unavailable=False) for number in range(KEYS)]
     assert results == [False] * 9 + [True]
     assert circuit.is_open
 
@@ -47,7 +47,7 @@ def test_the_tenth_key_opens_and_only_the_tenth():
 @given(st.lists(st.integers(1, KEYS - 1), max_size=300))
 def test_fewer_keys_never_open_however_often_they_fail(keys):
     circuit = Circuit()
-    assert not any(circuit.failed(key, 0.0, unavailable=False) for key in keys)
+    assert not any(circuit.note_failure(key, 0.0, unavailable=False) for key in keys)
     assert circuit.try_admit(0.0)
     assert circuit.has_failures == bool(keys)
 
@@ -56,22 +56,22 @@ def test_fewer_keys_never_open_however_often_they_fail(keys):
 def test_a_success_between_them_forgets_the_failures_before_it(before, after):
     circuit = Circuit()
     for number in range(before):
-        circuit.failed(number, 0.0, unavailable=False)
+        circuit.note_failure(number, 0.0, unavailable=False)
     assert not circuit.note_success()
     assert not circuit.has_failures
-    assert not any(circuit.failed(-1 - number, 0.0, unavailable=False) for number in range(after))
+    assert not any(circuit.note_failure(-1 - number, 0.0, unavailable=False) for number in range(after))
 
 
 def test_a_key_may_be_anything_hashable():
     circuit = Circuit()
     keys = [("Order", "1"), ("Order", "2"), "Order", 1, None, 2.5, b"1", frozenset(), ("Order", None), 2]
-    assert [circuit.failed(key, 0.0, unavailable=False) for key in keys][-1]
+    assert [circuit.note_failure(key, 0.0, unavailable=False) for key in keys][-1]
 
 
 def test_probes_are_admitted_after_1_2_4_up_to_30_seconds():
     circuit, now, pauses = opened(), 0.0, []
     for _ in range(8):
-        pauses.append(circuit.wait(now))
+        pauses.append(circuit.compute_delay(now))
         assert not circuit.try_admit(now + pauses[-1] - 0.001)
         now += pauses[-1]
         fail_probe(circuit, now)
@@ -88,7 +88,7 @@ def test_one_probe_at_a_time():
 def test_the_pause_counts_from_the_end_of_the_probe():
     circuit = opened()
     assert circuit.try_admit(1.0)
-    circuit.failed("k", 11.0, unavailable=True, started=1.0)
+    circuit.note_failure("k", 11.0, unavailable=True, started=1.0)
     assert not circuit.try_admit(12.9)
     assert circuit.try_admit(13.0)
 
@@ -102,7 +102,7 @@ def test_a_probe_that_never_reports_back_is_given_up():
 
 def test_a_handler_with_a_timeout_of_its_own_is_waited_for_that_long():
     circuit = Circuit(probe_lost=300.0)
-    circuit.failed("k", 0.0, unavailable=True)
+    circuit.note_failure("k", 0.0, unavailable=True)
     assert circuit.try_admit(1.0)
     assert not circuit.try_admit(300.9)
     assert circuit.try_admit(301.0)
@@ -112,10 +112,10 @@ def test_a_probe_that_was_given_up_and_fails_late_is_not_taken_for_the_next():
     circuit = opened()
     assert circuit.try_admit(1.0)
     assert circuit.try_admit(40.0)
-    circuit.failed("k", 41.0, unavailable=False, started=1.0)
+    circuit.note_failure("k", 41.0, unavailable=False, started=1.0)
     assert not circuit.try_admit(50.0)
-    circuit.failed("k", 51.0, unavailable=False, started=40.0)
-    assert circuit.wait(51.0) == 2.0
+    circuit.note_failure("k", 51.0, unavailable=False, started=40.0)
+    assert circuit.compute_delay(51.0) == 2.0
 
 
 def test_an_undecided_probe_makes_room_for_the_next_at_once():
@@ -125,8 +125,8 @@ def test_an_undecided_probe_makes_room_for_the_next_at_once():
     assert not circuit.try_admit(5.0)
     circuit.note_undecided(started=5.0)
     assert circuit.try_admit(5.0)
-    circuit.failed("k", 6.0, unavailable=False, started=5.0)
-    assert circuit.wait(6.0) == 2.0
+    circuit.note_failure("k", 6.0, unavailable=False, started=5.0)
+    assert circuit.compute_delay(6.0) == 2.0
 
 
 def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause():
@@ -137,8 +137,8 @@ def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_change
     assert not circuit.note_other_error("a", started=5.0)
     assert circuit.is_open
     assert circuit.try_admit(5.0)
-    circuit.failed("k", 6.0, unavailable=False, started=5.0)
-    assert circuit.wait(6.0) == 2 * FIRST_PROBE
+    circuit.note_failure("k", 6.0, unavailable=False, started=5.0)
+    assert circuit.compute_delay(6.0) == 2 * FIRST_PROBE
 
 
 def test_probes_of_ten_keys_that_fail_otherwise_close_it():
@@ -150,7 +150,7 @@ def test_probes_of_ten_keys_that_fail_otherwise_close_it():
     assert ends == [False] * 9 + [True]
     assert not circuit.is_open
     assert not circuit.has_failures
-    assert circuit.wait(5.0) == SOON
+    assert circuit.compute_delay(5.0) == SOON
 
 
 @given(st.integers(1, KEYS - 1), st.integers(1, KEYS - 1))
@@ -180,7 +180,7 @@ def test_while_it_is_closed_other_errors_are_nothing_to_it():
     circuit = Circuit()
     assert not any(circuit.note_other_error(number, started=0.0) for number in range(2 * KEYS))
     assert not circuit.has_failures
-    assert not any(circuit.failed(number, 0.0, unavailable=False) for number in range(KEYS - 1))
+    assert not any(circuit.note_failure(number, 0.0, unavailable=False) for number in range(KEYS - 1))
 
 
 @pytest.mark.parametrize("probing", [False, True], ids=["before the probe", "during the probe"])
@@ -191,19 +191,19 @@ def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
     if probing:
         assert circuit.try_admit(now)
     for key, unavailable in late:
-        assert not circuit.failed(key, now, unavailable=unavailable, started=0.5)
+        assert not circuit.note_failure(key, now, unavailable=unavailable, started=0.5)
     assert circuit.try_admit(now) is not probing
-    circuit.failed("k", now, unavailable=False, started=now)
-    assert circuit.wait(now) == 2 * FIRST_PROBE
+    circuit.note_failure("k", now, unavailable=False, started=now)
+    assert circuit.compute_delay(now) == 2 * FIRST_PROBE
 
 
 def test_without_a_start_time_one_failure_ends_the_probe_and_the_others_move_nothing():
     circuit = opened()
-    assert not circuit.failed("a", 0.5, unavailable=False)
+    assert not circuit.note_failure("a", 0.5, unavailable=False)
     assert circuit.try_admit(1.0)
     for _ in range(5):
-        circuit.failed("a", 1.5, unavailable=False)
-    assert circuit.wait(1.5) == 2.0
+        circuit.note_failure("a", 1.5, unavailable=False)
+    assert circuit.compute_delay(1.5) == 2.0
 
 
 @given(st.integers(0, 8), st.booleans())
@@ -219,8 +219,8 @@ def test_the_first_success_closes_and_forgets_everything(failed_probes, probing)
     assert not circuit.is_open
     assert not circuit.has_failures
     assert circuit.try_admit(now)
-    assert [circuit.failed(key, now, unavailable=False) for key in range(KEYS)] == [False] * 9 + [True]
-    assert circuit.wait(now) == FIRST_PROBE
+    assert [circuit.note_failure(key, now, unavailable=False) for key in range(KEYS)] == [False] * 9 + [True]
+    assert circuit.compute_delay(now) == FIRST_PROBE
     assert circuit.try_admit(now + FIRST_PROBE)
 
 
@@ -231,17 +231,17 @@ def test_whoever_comes_during_a_probe_waits_as_long_as_the_last_pause_was_but_no
         fail_probe(circuit, now)
     now += A_WHILE
     assert circuit.try_admit(now)
-    assert circuit.wait(now) == LONGEST_PAUSE
-    assert circuit.wait(now + PROBE_LOST - 0.5) == 0.5
+    assert circuit.compute_delay(now) == LONGEST_PAUSE
+    assert circuit.compute_delay(now + PROBE_LOST - 0.5) == 0.5
 
 
 def test_a_closed_circuit_asks_for_a_short_wait():
     """Between its refusal and this question another event may have succeeded."""
-    assert Circuit().wait(0.0) == SOON
+    assert Circuit().compute_delay(0.0) == SOON
 
 
 def test_whoever_comes_when_the_probe_is_due_waits_a_moment():
-    assert opened().wait(A_WHILE) == SOON
+    assert opened().compute_delay(A_WHILE) == SOON
 
 
 class Downstream(RuleBasedStateMachine):
@@ -271,14 +271,14 @@ class Downstream(RuleBasedStateMachine):
                 self.probe = self.now
         else:
             assert was_open
-            assert 0 < self.circuit.wait(self.now) <= LONGEST_PAUSE
+            assert 0 < self.circuit.compute_delay(self.now) <= LONGEST_PAUSE
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), key=st.integers(0, 99), unavailable=st.sampled_from([False] * 9 + [True]))
     def one_fails(self, data, key, unavailable):
-        was_open, before = self.circuit.is_open, self.circuit.wait(self.now)
+        was_open, before = self.circuit.is_open, self.circuit.compute_delay(self.now)
         started, is_probe = self.one_ends(data)
-        opens = self.circuit.failed(key, self.now, unavailable=unavailable, started=started)
+        opens = self.circuit.note_failure(key, self.now, unavailable=unavailable, started=started)
         self.since_success.add(key)
         assert opens == (not was_open and (unavailable or len(self.since_success) >= KEYS))
         if opens:
@@ -286,12 +286,12 @@ class Downstream(RuleBasedStateMachine):
         elif is_probe:
             self.others.clear()
         elif was_open:
-            assert self.circuit.wait(self.now) == before
+            assert self.circuit.compute_delay(self.now) == before
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), key=st.integers(0, 99))
     def one_fails_otherwise(self, data, key):
-        was_open, before = self.circuit.is_open, self.circuit.wait(self.now)
+        was_open, before = self.circuit.is_open, self.circuit.compute_delay(self.now)
         started, is_probe = self.one_ends(data)
         self.others |= {key} if is_probe else set()
         closes = self.circuit.note_other_error(key, started)
@@ -303,7 +303,7 @@ class Downstream(RuleBasedStateMachine):
             self.a_handler_wants_to_start()
             assert self.probe == self.now
         else:
-            assert self.circuit.wait(self.now) == before
+            assert self.circuit.compute_delay(self.now) == before
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -345,7 +345,7 @@ class Downstream(RuleBasedStateMachine):
 
     @invariant()
     def it_never_blocks_for_ever(self):
-        assert self.circuit.wait(self.now) > 0
+        assert self.circuit.compute_delay(self.now) > 0
         at = self.now + PROBE_LOST + LONGEST_PAUSE
         if self.circuit.is_open:
             assert self.circuit._next_probe_at() <= at

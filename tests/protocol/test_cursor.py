@@ -26,83 +26,83 @@ def claimed(last_id: int = 50, floor: int = 10) -> Cursor:
 
 def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM) -> rules.PagePart:
     """A poll for itself; every transaction that its page listed has ended."""
-    asked = cursor.ask(room, None)
-    return cursor.take(asked, page, asked.base.floor, late, new, together=False)
+    asked = cursor.build_request(room, None)
+    return cursor.take_page(asked, page, asked.base_page.floor, late, new, together=False)
 
 
 def together(
     cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM, shared: Page = SHARED
 ) -> rules.PagePart:
     """The poll that those in lockstep share."""
-    asked = cursor.ask(room, shared)
-    return cursor.take(asked, page, asked.base.floor, late, new, together=True)
+    asked = cursor.build_request(room, shared)
+    return cursor.take_page(asked, page, asked.base_page.floor, late, new, together=True)
 
 
 def lockstep(last_id: int = 50) -> Cursor:
     cursor = claimed(last_id)
     alone(cursor, Page("6:6:", 0), [], [], room=0)
     together(cursor, SHARED, [], [], room=0, shared=Page("6:6:", 0))
-    assert cursor.lockstep
+    assert cursor.is_in_lockstep
     return cursor
 
 
 def test_a_claimed_partition_asks_for_its_own_snapshot_and_floor():
     cursor = claimed()
-    assert cursor.fresh
-    assert cursor.ask(ROOM, SHARED) == ReadRequest(7, 50, ROOM, Page(SAVED, 10), None, None)
+    assert cursor.is_fresh
+    assert cursor.build_request(ROOM, SHARED) == ReadRequest(7, 50, ROOM, Page(SAVED, 10), None, None)
 
 
 def test_it_takes_two_whole_pages_to_be_in_lockstep():
     cursor = claimed()
     alone(cursor, N1, [], [])
-    assert not cursor.fresh
-    assert not cursor.lockstep
-    assert cursor.ask(ROOM, SHARED).base == N1
+    assert not cursor.is_fresh
+    assert not cursor.is_in_lockstep
+    assert cursor.build_request(ROOM, SHARED).base_page == N1
     together(cursor, N2, [], [])
-    assert cursor.lockstep
-    assert cursor.ask(ROOM, N2).base == N2
+    assert cursor.is_in_lockstep
+    assert cursor.build_request(ROOM, N2).base_page == N2
 
 
 def test_room_is_never_negative():
-    assert claimed().ask(-4, None).room == 0
+    assert claimed().build_request(-4, None).room == 0
 
 
 def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
     page = Page("9:9:", 90, is_complete=True)
     cursor = Cursor(7, 50, None, ReadMode.CAUGHT_UP)
-    assert cursor.ask(ROOM, page).last_id == 90
+    assert cursor.build_request(ROOM, page).last_id == 90
     assert cursor.last_id == 50
-    assert cursor.ask(ROOM, Page("9:9:", 40)).last_id == 50
+    assert cursor.build_request(ROOM, Page("9:9:", 40)).last_id == 50
     cursor.enter_mode(ReadMode.BEHIND, None)
-    assert cursor.ask(ROOM, page).last_id == 50
-    cursor.stay(page)
-    assert cursor.ask(ROOM, None).last_id == 50
+    assert cursor.build_request(ROOM, page).last_id == 50
+    cursor.keep_page(page)
+    assert cursor.build_request(ROOM, None).last_id == 50
 
 
 def test_the_scan_starts_at_the_lower_of_floor_and_last_id():
-    assert claimed(last_id=50).start(10) == 10
-    assert claimed(last_id=50).start(90) == 50
+    assert claimed(last_id=50).find_search_start(10) == 10
+    assert claimed(last_id=50).find_search_start(90) == 50
 
 
 def test_new_records_move_the_last_id():
     cursor = lockstep()
     reading = together(cursor, N1, [40], [60, 61, 62])
-    assert (reading.page, reading.late, reading.new, reading.raised_to) == (N1, [40], [60, 61, 62], 0)
+    assert (reading.page, reading.late_ids, reading.new_ids, reading.raised_to) == (N1, [40], [60, 61, 62], 0)
     assert cursor.last_id == 62
-    assert cursor.full, "there may be more"
+    assert cursor.may_have_backlog, "there may be more"
 
 
 def test_without_room_a_page_is_full():
     cursor = lockstep()
     assert together(cursor, N1, [], [], room=0).raised_to == 0
-    assert cursor.full
+    assert cursor.may_have_backlog
 
 
 def test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor():
     cursor = lockstep()
     assert together(cursor, N1, [], [60]).raised_to == N1.floor
     assert cursor.last_id == N1.floor
-    assert not cursor.full
+    assert not cursor.may_have_backlog
 
 
 def test_a_floor_below_the_last_id_raises_nothing():
@@ -114,16 +114,16 @@ def test_a_floor_below_the_last_id_raises_nothing():
 def test_too_many_late_records_come_in_pieces_of_the_first_page():
     cursor = lockstep()
     first = together(cursor, N1, [20, 21, 22], [60])
-    assert (first.page, first.late, first.new, first.last, first.is_piece) == (N1, [20, 21], [], False, True)
-    assert cursor.ask(ROOM, N1) == ReadRequest(7, 50, 0, SHARED, N1.snapshot, 21)
-    assert cursor.start(0) == 21
+    assert (first.page, first.late_ids, first.new_ids, first.is_last, first.is_piece) == (N1, [20, 21], [], False, True)
+    assert cursor.build_request(ROOM, N1) == ReadRequest(7, 50, 0, SHARED, N1.snapshot, 21)
+    assert cursor.find_search_start(0) == 21
 
     second = together(cursor, N2, [22, 23, 24], [], shared=N1)
-    assert (second.page, second.late, second.last) == (N1, [22, 23], False)
+    assert (second.page, second.late_ids, second.is_last) == (N1, [22, 23], False)
     last = together(cursor, N3, [24], [], shared=N2)
-    assert (last.page, last.late, last.new, last.last) == (N1, [24], [], True)
-    assert cursor.ask(ROOM, N3) == ReadRequest(7, 50, ROOM, N1, None, None)
-    assert cursor.full
+    assert (last.page, last.late_ids, last.new_ids, last.is_last) == (N1, [24], [], True)
+    assert cursor.build_request(ROOM, N3) == ReadRequest(7, 50, ROOM, N1, None, None)
+    assert cursor.may_have_backlog
     assert cursor.last_id == 50
 
 
@@ -132,11 +132,11 @@ def test_a_long_range_comes_in_pieces_that_end_after_a_stretch():
     ends = []
     for _ in range(2):
         reading = alone(cursor, N1, [], [2_600])
-        assert (reading.new, reading.last) == ([], False)
-        ends.append(cursor.cut.read_to)
+        assert (reading.new_ids, reading.is_last) == ([], False)
+        ends.append(cursor.cut_page.read_to)
     assert ends == [1_100, 2_100]
     assert alone(cursor, N2, [2_200], []) == rules.PagePart(N1, [2_200], [], 0, True, True)
-    assert cursor.fresh, "it was not read whole, so it is not to be read with the others yet"
+    assert cursor.is_fresh, "it was not read whole, so it is not to be read with the others yet"
 
 
 @given(st.sets(st.integers(1, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
@@ -144,11 +144,11 @@ def test_pieces_bring_every_late_record_once_and_in_order(late, cap, stretch):
     rules.MAX_LATE, rules.STRETCH = cap, stretch  # put back by the fixture
     cursor, seen, last = claimed(last_id=50, floor=0), [], False
     for _ in range(200):
-        start = cursor.cut.read_to if cursor.cut else 0
+        start = cursor.cut_page.read_to if cursor.cut_page else 0
         rows = [id for id in sorted(late) if start < id <= min(50, start + stretch)][: cap + 1]
         reading = alone(cursor, N1, rows, [])
-        seen += reading.late
-        last = reading.last
+        seen += reading.late_ids
+        last = reading.is_last
         if last:
             break
     assert last
@@ -161,11 +161,11 @@ def test_after_the_pieces_only_transactions_that_have_ended_count():
     first = Page("8:20:8", 2_490, ((8, 100),))
     for _ in range(3):
         alone(cursor, first, [], [])
-    asked = cursor.ask(ROOM, None)
-    assert asked.base == first
-    assert asked.until is None
-    reading = cursor.take(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
-    assert (reading.new, reading.is_piece) == ([2_600], False)
+    asked = cursor.build_request(ROOM, None)
+    assert asked.base_page == first
+    assert asked.until_snapshot is None
+    reading = cursor.take_page(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
+    assert (reading.new_ids, reading.is_piece) == ([2_600], False)
 
 
 NEXT = {
@@ -195,7 +195,7 @@ def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
     cursor, (base, cut) = entered(before), base_and_cut(after)
     if after is before or after.name in NEXT[before.name]:
         cursor.enter_mode(after, base, cut)
-        assert (cursor.mode, cursor.base, cursor.cut) == (after, base, cut)
+        assert (cursor.mode, cursor.base_page, cursor.cut_page) == (after, base, cut)
     else:
         with pytest.raises(AssertionError):
             cursor.enter_mode(after, base, cut)
@@ -220,4 +220,4 @@ def test_only_who_is_caught_up_follows_a_quick_poll_and_only_others_stay_behind(
         with pytest.raises(AssertionError):
             entered(mode).take_quick(N1, [])
     with pytest.raises(AssertionError):
-        entered(ReadMode.CAUGHT_UP).stay(N1)
+        entered(ReadMode.CAUGHT_UP).keep_page(N1)

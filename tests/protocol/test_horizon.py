@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.horizon import Fence, Horizon, Snapshot, fence
+from partbox.protocol.horizon import Fence, Horizon, Snapshot, build_fence
 
 snapshots = st.builds(
     lambda xmin, ahead: snapshot(xmin + max(ahead, default=0) + 1, *sorted(xmin + each for each in ahead)),
@@ -21,7 +21,7 @@ def horizon(*fences: tuple[int, int], floor: int = 0) -> Horizon:
     made = Horizon()
     for xid, drawn in fences:
         made.add_fence(Fence(xid, drawn))
-    made.claim(floor)
+    made.note_claimed_floor(floor)
     return made
 
 
@@ -35,7 +35,7 @@ def test_a_snapshot_is_read_as_it_is_written(snapshot):
 def test_a_fence_widens_the_32_bits_of_the_next_xid(xmax, running, drawn):
     """`running` transactions at or above xmax have an xid already."""
     following = xmax + running
-    assert fence(drawn, (following - 3) % 2**32, xmax) == Fence(following - 1, drawn)
+    assert build_fence(drawn, (following - 3) % 2**32, xmax) == Fence(following - 1, drawn)
 
 
 def test_the_bound_of_a_transaction_is_the_newest_fence_before_it():
@@ -54,7 +54,7 @@ def test_a_running_transaction_at_xmax_or_above_is_bounded_though_it_is_not_list
 def test_a_bound_stays_as_it_was_when_the_transaction_was_first_seen():
     made = horizon((10, 100))
     assert made.build_page(snapshot(20, 15)).floor == 100
-    made.claim(500)
+    made.note_claimed_floor(500)
     assert made.build_page(snapshot(40, 15)).floor == 100
     assert made.build_page(snapshot(40, 16)).floor == 500, (
         "16 is seen after the claim, so the claimed floor holds for it"
@@ -71,22 +71,22 @@ def test_the_newest_fence_below_xmax_is_kept_with_all_newer_ones():
     page = snapshot(25)
     made.share_page(page, made.build_page(page))
     assert made.fences == [Fence(20, 200), Fence(30, 300), Fence(40, 400)]
-    assert made.shared is not None
-    assert made.shared.settled == 200
+    assert made.shared_page is not None
+    assert made.shared_page.settled_id == 200
 
 
 def test_bounds_of_transactions_that_are_over_are_forgotten():
     made = horizon((10, 100))
     first = snapshot(20, 12, 15)
     made.share_page(first, made.build_page(first))
-    assert made.listed() == [12, 15]
+    assert made.list_open_xids() == [12, 15]
     second = snapshot(30, 15)
     made.share_page(second, made.build_page(second))
-    assert made.listed() == [15]
+    assert made.list_open_xids() == [15]
 
 
 def test_nothing_is_listed_before_the_first_page():
-    assert Horizon().listed() == []
+    assert Horizon().list_open_xids() == []
     assert not Horizon().is_idle(0, False)
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_listed_before_the_first_page():
     ([], 0, 7, 7), ([(10, 100)], 0, 7, 100), ([(10, 100)], 0, 700, 700), ([(10, 100)], 300, 7, 300),
 ])  # fmt: skip
 def test_the_ceiling_is_above_everything_remembered(fences, floor, last_id, highest):
-    assert horizon(*fences, floor=floor).ceiling(last_id) == highest
+    assert horizon(*fences, floor=floor).find_ceiling(last_id) == highest
 
 
 def settled_at(page: Snapshot, *fences: tuple[int, int], floor: int = 0) -> Horizon:

@@ -2,17 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.intervals import FULL_BEAT_NODES, FULL_SHARE_NODES, MAX_BEAT_OF_LEASE, beat_interval, share
+from partbox.protocol.intervals import (
+    FULL_BEAT_NODES,
+    FULL_SHARE_NODES,
+    MAX_BEAT_OF_LEASE,
+    beat_interval,
+    compute_turn_chance,
+)
 
 
 @given(st.integers(0, FULL_SHARE_NODES))
 def test_each_of_a_few_nodes_takes_every_turn(nodes: int) -> None:
-    assert share(nodes) == 1.0
+    assert compute_turn_chance(nodes) == 1.0
 
 
 @given(st.integers(FULL_SHARE_NODES, 10_000))
 def test_many_nodes_take_as_many_turns_together_as_a_few(nodes: int) -> None:
-    assert nodes * share(nodes) == pytest.approx(FULL_SHARE_NODES)
+    assert nodes * compute_turn_chance(nodes) == pytest.approx(FULL_SHARE_NODES)
 
 
 @given(st.integers(0, FULL_BEAT_NODES), st.floats(0.01, 10), st.floats(0.1, 60))

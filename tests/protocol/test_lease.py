@@ -21,7 +21,7 @@ LEASE, TIMEOUT, DRAIN = 6.0, 300.0, 15.0
 PATIENCE = Patience(lease=LEASE, handler_timeout=TIMEOUT, drain_timeout=DRAIN)
 
 seconds = st.floats(0, 1e6)
-some_signs = st.builds(ChildSigns, silent=seconds, handler=st.none() | seconds, stopped=st.booleans())
+some_signs = st.builds(ChildSigns, silent_for=seconds, handler_seconds=st.none() | seconds, is_stopped=st.booleans())
 some_patience = st.builds(
     Patience, lease=st.floats(0.1, 1e3), handler_timeout=st.floats(0.1, 1e5), drain_timeout=st.floats(0, 1e3)
 )
@@ -85,14 +85,14 @@ def test_nobody_is_killed_who_is_vouched_for(signs, patience):
 
 @given(some_signs, some_patience, seconds)
 def test_longer_silence_never_brings_trust_back(signs, patience, longer):
-    more = replace(signs, silent=signs.silent + longer)
+    more = replace(signs, silent_for=signs.silent_for + longer)
     assert should_renew_lease(signs, patience) or not should_renew_lease(more, patience)
     assert should_kill(more, patience) or not should_kill(signs, patience)
 
 
 @given(some_signs, some_patience)
 def test_a_stopped_child_is_never_better_off(signs, patience):
-    stopped, going = replace(signs, stopped=True), replace(signs, stopped=False)
+    stopped, going = replace(signs, is_stopped=True), replace(signs, is_stopped=False)
     assert should_renew_lease(going, patience) or not should_renew_lease(stopped, patience)
     assert should_kill(stopped, patience) or not should_kill(going, patience)
 
@@ -107,12 +107,12 @@ def test_whoever_stays_silent_is_killed_in_the_end(patience, handler, stopped):
 @pytest.mark.parametrize(
     ("signs", "renewed", "killed"),
     [
-        (ChildSigns(0, None, False, idle=2 * LEASE - 0.01), True, False),
-        (ChildSigns(0, None, False, idle=2 * LEASE), False, True),
-        (ChildSigns(0, 5.0, False, idle=50 * LEASE), True, False),  # its handler runs within its time
-        (ChildSigns(0, TIMEOUT, False, idle=50 * LEASE), False, False),
-        (ChildSigns(0, TIMEOUT + DRAIN, False, idle=50 * LEASE), False, True),
-        (ChildSigns(0, 5.0, True, idle=2 * LEASE), False, True),
+        (ChildSigns(0, None, False, idle_for=2 * LEASE - 0.01), True, False),
+        (ChildSigns(0, None, False, idle_for=2 * LEASE), False, True),
+        (ChildSigns(0, 5.0, False, idle_for=50 * LEASE), True, False),  # its handler runs within its time
+        (ChildSigns(0, TIMEOUT, False, idle_for=50 * LEASE), False, False),
+        (ChildSigns(0, TIMEOUT + DRAIN, False, idle_for=50 * LEASE), False, True),
+        (ChildSigns(0, 5.0, True, idle_for=2 * LEASE), False, True),
         (ChildSigns(0, None, False, has_read=False), False, False),  # not connected yet: it gets nothing, and has time
     ],
 )
@@ -127,14 +127,14 @@ def test_an_idle_child_starts_no_handler_before_its_supervisor_loses_patience(le
 
 def test_a_supervisor_is_steady_since_it_reached_the_database_without_a_break():
     steadiness = HeartbeatStreak(LEASE)
-    assert steadiness.lasted_for(100.0) == 0.0, "it never did"
+    assert steadiness.measure_length(100.0) == 0.0, "it never did"
     for at in (100.0, 102.0, 104.0):
-        steadiness.note(at, reached=True)
-    assert steadiness.lasted_for(105.0) == 5.0
-    assert steadiness.lasted_for(110.0) == 0.0, "the supervisor itself was away"
-    steadiness.note(110.0, reached=True)
-    assert steadiness.lasted_for(111.0) == 1.0, "and then it begins anew"
-    steadiness.note(112.0, reached=False)
-    assert steadiness.lasted_for(112.5) == 0.0, "the database was away"
-    steadiness.note(113.0, reached=True)
-    assert steadiness.lasted_for(114.0) == 1.0
+        steadiness.note_look(at, reached=True)
+    assert steadiness.measure_length(105.0) == 5.0
+    assert steadiness.measure_length(110.0) == 0.0, "the supervisor itself was away"
+    steadiness.note_look(110.0, reached=True)
+    assert steadiness.measure_length(111.0) == 1.0, "and then it begins anew"
+    steadiness.note_look(112.0, reached=False)
+    assert steadiness.measure_length(112.5) == 0.0, "the database was away"
+    steadiness.note_look(113.0, reached=True)
+    assert steadiness.measure_length(114.0) == 1.0

@@ -39,6 +39,6 @@ def test_what_is_no_rate_is_refused_with_the_forms_that_are(text):
 
 
 def test_a_limit_without_a_number_bounds_nothing():
-    assert not Limit(by="tenant_id").bounds
-    assert Limit(Rate(1)).bounds
-    assert Limit(at_once=1).bounds
+    assert not Limit(by="tenant_id").is_limited
+    assert Limit(Rate(1)).is_limited
+    assert Limit(at_once=1).is_limited

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from partbox import Dead, RetryAfter, RetryAfterError
 from partbox.protocol.retry import Jittered, delay_of
-from partbox.protocol.verdict import FALLBACK_DELAY, MAX_DELAY, Verdict, judge
+from partbox.protocol.verdict import FALLBACK_DELAY, MAX_DELAY, Verdict, judge_result
 
 LIMIT = 4_000
 
@@ -72,7 +72,7 @@ def told(found: Verdict | None) -> tuple[Any, ...]:
 @pytest.mark.parametrize(("delay", "seconds"), RIGHT, ids=[repr(each)[:20] for each, _ in RIGHT])
 def test_a_delay_is_a_number_of_seconds_or_a_timedelta(delay, seconds):
     for policy in (Policy(True, delay), Jittered(Policy(True, delay), factor=(1.0, 1.0))):
-        found = judge(Handler(policy), 0, ValueError("x"), LIMIT)
+        found = judge_result(Handler(policy), 0, ValueError("x"), LIMIT)
         assert told(found) == ("retrying", 1, seconds)
         assert type(found.delay) is float
         assert found.policy_error is None
@@ -81,16 +81,16 @@ def test_a_delay_is_a_number_of_seconds_or_a_timedelta(delay, seconds):
 @pytest.mark.parametrize("delay", WRONG, ids=[f"{type(each).__name__}-{at}" for at, each in enumerate(WRONG)])
 def test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides(delay):
     for policy in (Policy(True, delay), Jittered(Policy(True, delay)), Jittered(Policy(True, delay), add=1.0)):
-        found = judge(Handler(policy), 0, ValueError("x"), LIMIT)
+        found = judge_result(Handler(policy), 0, ValueError("x"), LIMIT)
         assert told(found) == ("retrying", 1, FALLBACK_DELAY)
         assert found.policy_error is not None
         assert "and its retry policy" in found.error
-        assert judge(Handler(policy, max_attempts=1), 0, ValueError("x"), LIMIT).state == "dead"
+        assert judge_result(Handler(policy, max_attempts=1), 0, ValueError("x"), LIMIT).state == "dead"
 
 
 def test_what_cannot_be_told_true_or_false_is_its_error_too():
     for retry in (Hostile(), Hostile):
-        found = judge(
+        found = judge_result(
             Handler(Policy(lambda each=retry: each() if isinstance(each, type) else each, 1)), 0, OSError(), LIMIT
         )
         assert told(found) == ("retrying", 1, FALLBACK_DELAY)
@@ -98,7 +98,7 @@ def test_what_cannot_be_told_true_or_false_is_its_error_too():
 
 
 def test_a_policy_that_wants_no_other_attempt_is_not_asked_for_a_delay():
-    assert told(judge(Handler(Policy(False, Hostile())), 0, OSError(), LIMIT)) == ("dead", 1, None)
+    assert told(judge_result(Handler(Policy(False, Hostile())), 0, OSError(), LIMIT)) == ("dead", 1, None)
 
 
 class RateLimited(RetryAfterError):
@@ -110,10 +110,14 @@ class RateLimited(RetryAfterError):
 
 
 def test_an_error_that_names_no_delay_leaves_it_to_the_policy():
-    assert told(judge(Handler(Policy(True, 7)), 0, RateLimited(), LIMIT)) == ("retrying", 1, 7.0)
-    assert told(judge(Handler(Policy(True, 7)), 0, RateLimited(timedelta(seconds=3)), LIMIT)) == ("retrying", 1, 3.0)
+    assert told(judge_result(Handler(Policy(True, 7)), 0, RateLimited(), LIMIT)) == ("retrying", 1, 7.0)
+    assert told(judge_result(Handler(Policy(True, 7)), 0, RateLimited(timedelta(seconds=3)), LIMIT)) == (
+        "retrying",
+        1,
+        3.0,
+    )
     for delay in WRONG[1:]:
-        found = judge(Handler(Policy(True, 7)), 0, RateLimited(delay), LIMIT)
+        found = judge_result(Handler(Policy(True, 7)), 0, RateLimited(delay), LIMIT)
         assert told(found) == ("retrying", 1, 7.0)
         assert "and its delay" in found.error
 
@@ -122,15 +126,15 @@ def test_an_error_that_names_no_delay_leaves_it_to_the_policy():
 def test_a_retry_after_that_was_tampered_with_is_a_failure_or_leaves_it_to_the_policy(delay):
     outcome = RetryAfter(1)
     object.__setattr__(outcome, "delay", delay)
-    assert told(judge(Handler(Policy(True, 7)), 0, outcome, LIMIT)) == ("retrying", 1, 7.0)
-    assert told(judge(Handler(Policy(True, 7)), 0, OSError(), LIMIT, outcome)) == ("retrying", 1, 7.0)
+    assert told(judge_result(Handler(Policy(True, 7)), 0, outcome, LIMIT)) == ("retrying", 1, 7.0)
+    assert told(judge_result(Handler(Policy(True, 7)), 0, OSError(), LIMIT, outcome)) == ("retrying", 1, 7.0)
 
 
 def test_a_reason_without_a_text_is_still_a_reason():
-    found = judge(Handler(Policy(True, 7)), 0, Dead(Hostile()), LIMIT)
+    found = judge_result(Handler(Policy(True, 7)), 0, Dead(Hostile()), LIMIT)
     assert told(found) == ("dead", 1, None)
     assert "text cannot be had" in found.error
-    assert told(judge(Handler(Policy(True, 7)), 0, OSError(), LIMIT, Dead(Hostile()))) == ("dead", 1, None)
+    assert told(judge_result(Handler(Policy(True, 7)), 0, OSError(), LIMIT, Dead(Hostile()))) == ("dead", 1, None)
 
 
 anything = (
@@ -141,7 +145,7 @@ anything = (
 
 @given(anything, anything, st.integers(0, 20))
 def test_every_verdict_can_be_stored(retry, delay, attempts):
-    found = judge(Handler(Policy(retry, delay)), attempts, ValueError("x"), LIMIT)
+    found = judge_result(Handler(Policy(retry, delay)), attempts, ValueError("x"), LIMIT)
     assert found.state in ("retrying", "dead")
     assert found.delay is None or (type(found.delay) is float and 0 <= found.delay <= MAX_DELAY)
     assert len(found.error) <= LIMIT

@@ -16,7 +16,7 @@ from partbox.errors import DownstreamUnavailable, RecoverableError
 from partbox.protocol import outage
 from partbox.protocol.outage import DEFAULT_ERRORS, DEPTH, ErrorNames, is_outage
 
-OURS = DEFAULT_ERRORS.found()
+OURS = DEFAULT_ERRORS.import_errors()
 
 
 class GatewayDown(OSError):
@@ -125,7 +125,7 @@ def test_any_other_error_says_nothing_of_the_downstream(error):
 def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more):
     class CardRefused(OrderFailed): ...
 
-    errors = ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(more))).found()
+    errors = ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(more))).import_errors()
     for error in (OrderFailed(), CardRefused(), from_(KeyError(), OrderFailed()), REFUSED):
         assert is_outage(error, errors)
     assert not is_outage(KeyError(), errors)
@@ -134,12 +134,12 @@ def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more
 
 def test_what_is_excluded_of_the_usual_errors_counts_where_it_is_named():
     assert is_outage(
-        FileNotFoundError(), ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(FileNotFoundError))).found()
+        FileNotFoundError(), ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(FileNotFoundError))).import_errors()
     )
 
 
 def test_named_alone_the_usual_errors_do_not_count():
-    errors = outage.parse_error_names("KeyError, httpx.ConnectError").found()
+    errors = outage.parse_error_names("KeyError, httpx.ConnectError").import_errors()
     assert is_outage(KeyError(), errors)
     assert is_outage(httpx.ConnectError(""), errors)
     assert not is_outage(ConnectionError(), errors)
@@ -158,21 +158,21 @@ def test_a_circle_or_a_long_chain_of_causes_ends():
 
 @pytest.mark.parametrize("off", ["off", " OFF", "none", False, None])
 def test_a_circuit_can_be_off(off):
-    assert outage.circuit(off) is None
+    assert outage.parse_circuit(off) is None
 
 
 @pytest.mark.parametrize("on", ["on", True])
 def test_a_circuit_that_is_on_takes_the_usual_errors(on):
-    assert outage.circuit(on) == DEFAULT_ERRORS
+    assert outage.parse_circuit(on) == DEFAULT_ERRORS
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "http-x.Error", 5, int, (), [5], object()])
 def test_what_names_no_error_is_refused(wrong):
     with pytest.raises(ValueError, match='use "off", or exception classes or their names'):
-        outage.circuit(wrong)
+        outage.parse_circuit(wrong)
 
 
 @pytest.mark.parametrize("name", ["Nothing", "httpx.Nothing", "nothing.Error", "len", "json.dumps"])
 def test_a_name_that_is_no_exception_is_refused_when_it_is_needed(name):
     with pytest.raises(ValueError, match=f"'{name}' "):
-        outage.parse_error_names(name).found()
+        outage.parse_error_names(name).import_errors()

@@ -12,7 +12,7 @@ from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, Unrecoverab
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
 from partbox.protocol.parking import MAX_CHAIN_RUN, OPEN_STATES, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
-from partbox.protocol.verdict import Deferral, Verdict, describe, judge
+from partbox.protocol.verdict import Deferral, Verdict, describe, judge_result
 
 LIMIT = 4000
 
@@ -40,7 +40,7 @@ handlers = st.builds(
 
 def verdict(handler: Handler, attempts: int, result: object) -> tuple:
     """(state, attempts, delay, blocks), or None for done."""
-    found = judge(handler, attempts, result, LIMIT)
+    found = judge_result(handler, attempts, result, LIMIT)
     return found and (found.state, found.attempts, found.delay, found.blocks)
 
 
@@ -49,8 +49,8 @@ def verdict(handler: Handler, attempts: int, result: object) -> tuple:
 
 @given(handlers, counts)
 def test_done_is_done(handler, attempts):
-    assert judge(handler, attempts, None, LIMIT) is None
-    assert judge(handler, attempts, Done(), LIMIT) is None
+    assert judge_result(handler, attempts, None, LIMIT) is None
+    assert judge_result(handler, attempts, Done(), LIMIT) is None
 
 
 @pytest.mark.parametrize("on_failure", ["block", "continue"])
@@ -104,14 +104,14 @@ def test_what_the_policy_excludes_is_dead_at_once():
 
 @pytest.mark.parametrize("wrong", [True, 0, "done", RetryAfter, Dead, object()])
 def test_anything_else_returned_is_the_handler_s_error(wrong):
-    found = judge(Handler(), 0, wrong, LIMIT)
+    found = judge_result(Handler(), 0, wrong, LIMIT)
     assert (found.state, found.attempts) == ("retrying", 1)
     assert found.error == f"TypeError: a handler may return None, Done, RetryAfter or Dead, not {type(wrong).__name__}"
 
 
 @given(st.integers(1, 30), st.integers(0, 40))
 def test_max_attempts_counts_the_first_call_too(most, earlier):
-    found = judge(Handler(max_attempts=most), earlier, ValueError(), LIMIT)
+    found = judge_result(Handler(max_attempts=most), earlier, ValueError(), LIMIT)
     assert found.state == ("dead" if earlier + 1 >= most else "retrying")
 
 
@@ -128,7 +128,7 @@ def test_without_max_attempts_it_goes_on_for_ever(attempts):
     ),
 )
 def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
-    found = judge(handler, attempts, result, LIMIT)
+    found = judge_result(handler, attempts, result, LIMIT)
     assert type(found.state) is RowState
     assert found.attempts in (attempts, attempts + 1)
     assert (found.delay is None) == (found.state == "dead")
@@ -138,7 +138,7 @@ def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
 
 @given(handlers, counts)
 def test_a_deferral_counts_no_attempt_and_says_why(handler, attempts):
-    found = judge(handler, attempts, Deferral(3.0, "the broker is away"), LIMIT)
+    found = judge_result(handler, attempts, Deferral(3.0, "the broker is away"), LIMIT)
     assert (found.state, found.attempts, found.delay, found.error) == ("deferred", attempts, 3.0, "the broker is away")
     assert found.blocks == (handler.on_failure == "block")
 
@@ -148,18 +148,18 @@ def test_a_deferral_counts_no_attempt_and_says_why(handler, attempts):
 
 @given(handlers, counts, st.sampled_from([Done(), Ignore()]))
 def test_on_error_can_call_an_error_done(handler, attempts, advice):
-    assert judge(handler, attempts, ValueError("x"), LIMIT, advice) is None
+    assert judge_result(handler, attempts, ValueError("x"), LIMIT, advice) is None
 
 
 @given(handlers, counts, st.sampled_from([None, "because"]))
 def test_on_error_can_call_an_event_dead_with_a_reason_of_its_own(handler, attempts, reason):
-    found = judge(handler, attempts, ValueError("x"), LIMIT, Dead(reason))
+    found = judge_result(handler, attempts, ValueError("x"), LIMIT, Dead(reason))
     assert (found.state, found.attempts, found.error) == ("dead", attempts + 1, reason or "ValueError: x")
 
 
 @given(handlers, counts, st.floats(0, 1e6))
 def test_a_retry_that_on_error_asks_for_counts_and_obeys_max_attempts(handler, attempts, delay):
-    found = judge(handler, attempts, ValueError("x"), LIMIT, RetryAfter(delay))
+    found = judge_result(handler, attempts, ValueError("x"), LIMIT, RetryAfter(delay))
     last = handler.max_attempts is not None and attempts + 1 >= handler.max_attempts
     assert (found.state, found.attempts) == ("dead" if last else "retrying", attempts + 1)
     assert found.delay == (None if last else delay)
@@ -167,7 +167,7 @@ def test_a_retry_that_on_error_asks_for_counts_and_obeys_max_attempts(handler, a
 
 @given(handlers, counts, st.sampled_from([ValueError("x"), RetryAfterError(1), UnrecoverableError("x")]))
 def test_without_advice_the_policy_decides(handler, attempts, error):
-    assert judge(handler, attempts, error, LIMIT, None) == judge(handler, attempts, error, LIMIT)
+    assert judge_result(handler, attempts, error, LIMIT, None) == judge_result(handler, attempts, error, LIMIT)
 
 
 def test_scheduled_and_dead_rows_do_not_count_against_the_brake():
@@ -196,13 +196,13 @@ def test_an_error_that_cannot_be_stored_as_it_is_can_be_read_all_the_same():
 
 
 def test_a_reason_is_kept_up_to_the_limit():
-    assert judge(Handler(), 0, Dead("r" * 50), 10).error == "r" * 10
-    assert judge(Handler(), 0, Dead(), 10).error is None
+    assert judge_result(Handler(), 0, Dead("r" * 50), 10).error == "r" * 10
+    assert judge_result(Handler(), 0, Dead(), 10).error is None
 
 
 @pytest.mark.parametrize("reason", ["a\0b", "a\ud800b"])
 def test_a_reason_that_cannot_be_stored_as_it_is_can_be_read_all_the_same(reason):
-    error = judge(Handler(), 0, Dead(reason), LIMIT).error
+    error = judge_result(Handler(), 0, Dead(reason), LIMIT).error
     assert "\0" not in error
     error.encode("utf-8")
 
@@ -213,7 +213,7 @@ class Mute(Exception):
 
 
 def test_an_error_whose_text_cannot_be_had_is_an_error_like_any_other():
-    found = judge(Handler(), 0, Mute(), LIMIT)
+    found = judge_result(Handler(), 0, Mute(), LIMIT)
     assert (found.state, found.attempts) == ("retrying", 1)
     assert "Mute" in found.error
 
@@ -233,7 +233,7 @@ class Odd:
 
 @pytest.mark.parametrize("delay", [float("inf"), float("nan")])
 def test_a_policy_s_delay_is_always_one_that_can_be_waited_for(delay):
-    found = judge(Handler(Odd(delay)), 0, ValueError(), LIMIT)
+    found = judge_result(Handler(Odd(delay)), 0, ValueError(), LIMIT)
     assert found.state == "retrying"
     assert 0 <= found.delay < 1e11
 
@@ -335,7 +335,7 @@ def test_an_empty_chain_runs_nothing_and_never_wakes():
 def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_stuck(rows, blocked_by_slow):
     chain = chained(rows)
     chain.blocked_by_slow = blocked_by_slow
-    assert chain.caught_up() == (not blocked_by_slow and all(row.loaded for row in rows))
+    assert chain.is_caught_up() == (not blocked_by_slow and all(row.is_loaded for row in rows))
 
 
 @given(st.integers(1, 12), st.randoms(use_true_random=False), st.integers(1, 4))
@@ -355,7 +355,7 @@ def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, m
 
 def _until_failure(chain: Chain, run: list[ParkedRow], random, handler: Handler, now: float) -> Iterator[ParkedRow]:
     for row in run:
-        found: Verdict | None = judge(handler, row.attempts, random.choice([None, ValueError()]), LIMIT)
+        found: Verdict | None = judge_result(handler, row.attempts, random.choice([None, ValueError()]), LIMIT)
         if found is None or not found.blocks:
             chain.rows.remove(row)
             yield row

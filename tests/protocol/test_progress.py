@@ -22,7 +22,7 @@ def done(progress: Progress, *ids: int) -> None:
 
 
 def target(progress: Progress) -> tuple[Page, int]:
-    made = progress.target()
+    made = progress.find_save_target()
     return made.page, made.last_id
 
 
@@ -31,10 +31,10 @@ def test_the_last_id_is_that_of_the_finished_prefix():
     made.take_page(P1, [], [1, 2, 3])
     done(made, 3, 1)
     assert target(made) == (P1, 1)
-    assert made.unfinished() == [2]
+    assert made.list_unfinished() == [2]
     done(made, 2)
     assert target(made) == (P1, 3)
-    assert made.unfinished() == []
+    assert made.list_unfinished() == []
 
 
 def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
@@ -101,10 +101,10 @@ def test_a_raised_last_id_is_saved_when_everything_below_it_is_finished():
     made.take_page(P1, [], [1, 2], raised_to=9)
     done(made, 2)
     assert target(made) == (P1, 0)
-    assert made.unfinished() == [1]
+    assert made.list_unfinished() == [1]
     done(made, 1)
     assert target(made) == (P1, 9)
-    assert made.unsaved() == 2, "a raise is no record"
+    assert made.count_unsaved() == 2, "a raise is no record"
 
 
 def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
@@ -113,7 +113,7 @@ def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
     pages = [Page(f"{n}:{n}:", n) for n in range(1, 6)]
     for id, page in enumerate(pages, start=1):
         made.take_page(page, [id], [])
-    assert len(made.late) == 2
+    assert len(made.late_pages) == 2
     done(made, 1, 3, 4, 5)
     assert target(made) == (pages[0], 10)
     done(made, 2)
@@ -124,12 +124,12 @@ def test_what_is_read_counts_until_it_is_saved():
     made = progress()
     made.take_page(P1, [], [1, 2, 3])
     done(made, 1, 2)
-    saved = made.target()
-    assert made.unsaved() == 3
+    saved = made.find_save_target()
+    assert made.count_unsaved() == 3
     done(made, 3)
-    made.saved(saved)
-    assert made.unsaved() == 1
-    assert [id for id, _ in made.done()] == [3]
+    made.note_saved(saved)
+    assert made.count_unsaved() == 1
+    assert [id for id, _ in made.list_done()] == [3]
 
 
 def test_what_is_parked_is_finished_but_not_done():
@@ -138,7 +138,7 @@ def test_what_is_parked_is_finished_but_not_done():
     made.finish([1], [b""])
     done(made, 2)
     assert target(made) == (P1, 2)
-    assert made.done() == [(2, b"2")]
+    assert made.list_done() == [(2, b"2")]
 
 
 def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_saved():
@@ -148,11 +148,11 @@ def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_
     made.take_page(P2, [2], [])
     done(made, 2)
     assert target(made) == (P2, 0)
-    made.saved(made.target())
-    assert [id for id, _ in made.done()] == [2]
+    made.note_saved(made.find_save_target())
+    assert [id for id, _ in made.list_done()] == [2]
     done(made, 1, 3)
-    made.saved(made.target())
-    assert made.done() == []
+    made.note_saved(made.find_save_target())
+    assert made.list_done() == []
 
 
 def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_the_last_id_is_above_it():
@@ -162,12 +162,12 @@ def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_t
     made.take_page(P2, [5], [12])
     done(made, 11, 12)
     assert target(made) == (P1, 12)
-    made.saved(made.target())
-    assert made.unsaved() == 0
-    assert [id for id, _ in made.done()] == [12]
+    made.note_saved(made.find_save_target())
+    assert made.count_unsaved() == 0
+    assert [id for id, _ in made.list_done()] == [12]
     done(made, 5)
-    made.saved(made.target())
-    assert made.done() == []
+    made.note_saved(made.find_save_target())
+    assert made.list_done() == []
 
 
 def test_a_release_passes_everything_up_to_the_highest_finished_id():
@@ -175,16 +175,16 @@ def test_a_release_passes_everything_up_to_the_highest_finished_id():
     made.take_page(P1, [], [1, 2, 3, 4])
     made.take_page(P2, [], [5])
     done(made, 3)
-    release_target = made.release_target()
+    release_target = made.find_release_target()
     assert (release_target.page, release_target.last_id) == (P2, 3)
-    assert made.unfinished() == [1, 2, 4, 5]
+    assert made.list_unfinished() == [1, 2, 4, 5]
 
 
 def test_a_release_never_falls_behind_what_was_saved():
     made = progress(40)
     made.take_page(P1, [5], [])
     done(made, 5)
-    assert made.release_target().last_id == 40
+    assert made.find_release_target().last_id == 40
 
 
 pages = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), min_size=1, max_size=8)
@@ -207,18 +207,18 @@ def test_a_target_covers_what_is_finished_only_and_the_rest_is_remembered(shape,
     finished: set[int] = set()
     saved: set[int] = set()
     for id in random.sample(sorted(seen), len(seen)):
-        made_target = made.target()
+        made_target = made.find_save_target()
         number = int(made_target.page.snapshot.split(":")[0])
         covered = {id for id, page in seen.items() if id <= made_target.last_id and page <= number}
         assert covered <= finished
         if random.random() < 0.5:
-            made.saved(made_target)
+            made.note_saved(made_target)
             saved |= covered
-        assert finished - saved <= {id for id, _ in made.done()} <= finished
+        assert finished - saved <= {id for id, _ in made.list_done()} <= finished
         done(made, id)
         finished.add(id)
-    assert made.target().last_id == last
-    assert made.unfinished() == []
+    assert made.find_save_target().last_id == last
+    assert made.list_unfinished() == []
 
 
 @pytest.mark.parametrize("ids", [[3, 1], [1, 3]])
@@ -227,7 +227,7 @@ def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
     made.take_page(P1, [], [1, 3])
     for id in ids:
         done(made, id)
-    assert made.release_target().last_id == 3
+    assert made.find_release_target().last_id == 3
 
 
 # Every poll that moves the horizon raises the last id: behind an unfinished record that is one entry, not one a poll.
@@ -236,9 +236,9 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     progress.take_page(Page("2:2:", 1), [], [1])
     for floor in range(2, 1_000):
         progress.take_page(Page(f"{floor}:{floor}:", floor), [], [], raised_to=floor)
-    assert len(progress._unread) < 10
+    assert len(progress._unpassed_ids) < 10
     progress.finish([1], [b"1"])
-    assert progress.target().last_id == 999
+    assert progress.find_save_target().last_id == 999
 
 
 def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_saved():
@@ -248,8 +248,8 @@ def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_
     done(made, 4)
     assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [True, True, False, True]
     assert (made.count_finished(), made.count_finished_ever(), made.count_in_flight()) == (3, 3, 1)
-    assert made.done() == [(1, b"1"), (2, b"2"), (4, b"4")]
-    made.saved(made.target())
+    assert made.list_done() == [(1, b"1"), (2, b"2"), (4, b"4")]
+    made.note_saved(made.find_save_target())
     assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [False, False, False, True]
     assert (made.count_finished(), made.count_finished_ever()) == (1, 3)
 
@@ -262,7 +262,7 @@ def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
     made.unfinish(1)
     made.unfinish(3)
     made.unfinish(2)  # it never was
-    assert made.done() == []
+    assert made.list_done() == []
 
 
 def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
@@ -270,10 +270,10 @@ def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
     made.take_page(P1, [], [1, 2, 3])
     made.finish([1], [b""])
     made.finish([3], [b""])
-    assert made.done() == []
+    assert made.list_done() == []
     for id in (1, 2, 3):
         made.refinish(id, b"%d" % id)
-    assert made.done() == [(1, b"1"), (3, b"3")]
+    assert made.list_done() == [(1, b"1"), (3, b"3")]
 
 
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=8), max_size=20), st.data())
@@ -289,8 +289,8 @@ def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
         assert made.count_in_flight() == 30 - len(finished)
         assert made.count_finished_ever() == len(finished)
         if data.draw(st.booleans()):
-            made.saved(made.target())
-            assert sorted(id for id, _ in made.done()) == sorted(id for id in finished if id > prefix)
+            made.note_saved(made.find_save_target())
+            assert sorted(id for id, _ in made.list_done()) == sorted(id for id in finished if id > prefix)
 
 
 def test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved():
@@ -299,6 +299,6 @@ def test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_save
     done(made, *late)
     assert getsizeof(made._finished) > 30_000
     done(made, 2_000)
-    made.saved(made.target())
-    made.saved(made.target())  # late ones are passed from now on
+    made.note_saved(made.find_save_target())
+    made.note_saved(made.find_save_target())  # late ones are passed from now on
     assert getsizeof(made._finished) == getsizeof({})

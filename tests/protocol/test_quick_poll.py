@@ -21,20 +21,20 @@ def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_pl
     floor = lowest + int((settled - lowest) * place)  # of those listed, some have ended
     drawn = floor + searched
     assert quick.has_found_all(MAX_LATE, floor, drawn)
-    above, end = quick.ids(page)
+    above, end = quick.compute_id_range(page)
     assert above <= page.floor <= floor
     assert drawn < end
 
 
 @given(first=Ids, more=st.integers(0, 4 * STRETCH))
 def test_a_quick_poll_is_planned_anew_once_in_a_stretch_of_ids(first, more):
-    before, after = (quick.ids(Page("1:1:", settled)) for settled in (first, first + more))
+    before, after = (quick.compute_id_range(Page("1:1:", settled)) for settled in (first, first + more))
     assert (before == after) == (first // STRETCH == (first + more) // STRETCH)
 
 
 @given(settled=Ids)
 def test_the_range_ends_where_a_segment_may_end(settled):
     """So that it does not reach into the next one: both are whole stretches, and its end does not belong to it."""
-    above, end = quick.ids(Page("1:1:", settled))
+    above, end = quick.compute_id_range(Page("1:1:", settled))
     assert above % STRETCH == end % STRETCH == 0
     assert end - above == 2 * STRETCH

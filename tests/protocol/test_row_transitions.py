@@ -16,11 +16,11 @@ def row_at(stage: RowStage, state: RowState = RowState.READY, suspicion: Suspici
 @pytest.mark.parametrize(
     ("verb", "moves"),
     [
-        ("load", {"WAITING": "LOADED"}),
-        ("change", {"WAITING": "UNSAVED"}),
+        ("mark_loaded", {"WAITING": "LOADED"}),
+        ("mark_changed", {"WAITING": "UNSAVED"}),
         ("keep_running", {"UNSAVED": "RUNS_ON", "WAITING": "LOADED"}),
         ("put_back", {"LOADED": "WAITING", "RUNS_ON": "UNSAVED"}),
-        ("saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
+        ("note_saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
     ],
 )
 def test_a_row_moves_between_database_and_memory_as_drawn_and_not_otherwise(verb, moves):
@@ -40,7 +40,7 @@ def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_
     allowed = after != "scheduled" and (before != "dead" or after in ("retrying", "deferred", "dead"))
     for stage in RowStage:
         row = row_at(stage, before, Suspicion.CHARGED)
-        if allowed and row.loaded:
+        if allowed and row.is_loaded:
             row.park(after, 1, blocks=False)
             assert row == ParkedRow(1, after, 1, False, stage=RowStage.UNSAVED)
         else:
@@ -52,8 +52,8 @@ def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
     for before in (Suspicion.SUSPECT, Suspicion.ACCUSED):
         row = row_at(RowStage.WAITING, suspicion=before)
         row.start_trial()
-        assert row.charged
-        assert row.accused == (before is Suspicion.ACCUSED)
+        assert row.is_charged
+        assert row.is_accused == (before is Suspicion.ACCUSED)
         for verb in (row.start_trial, row.mark_suspect):
             with pytest.raises(AssertionError):
                 verb()

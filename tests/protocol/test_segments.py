@@ -17,15 +17,15 @@ from partbox.protocol.segments import (
     DrawnIds,
     IdRange,
     Segment,
+    compute_id_rate,
+    compute_length_for_size,
+    compute_segment_length,
     count_ahead,
-    empty_segments,
     has_expired_records,
-    id_rate,
-    length_for_size,
+    list_empty_segments,
     list_expired,
     must_end_proof,
-    segment_length,
-    segments_to_add,
+    plan_segments,
 )
 
 MILLION = 1_000_000
@@ -42,66 +42,66 @@ def full(lower: int, upper: int, oldest_age: float, newest_age: float, size: int
 
 
 def test_the_pace_is_the_fastest_of_late_and_a_burst_counts_as_an_hours():
-    assert id_rate([]) == 0
-    assert id_rate([DrawnIds(10_000, 100.0), DrawnIds(1_000_000, 7_200.0)]) == 1_000_000 / 7_200
-    assert id_rate([DrawnIds(1_000_000, 0.5)]) == 1_000_000 / 3_600
+    assert compute_id_rate([]) == 0
+    assert compute_id_rate([DrawnIds(10_000, 100.0), DrawnIds(1_000_000, 7_200.0)]) == 1_000_000 / 7_200
+    assert compute_id_rate([DrawnIds(1_000_000, 0.5)]) == 1_000_000 / 3_600
 
 
 def test_ten_segments_span_the_retention_within_limits():
-    assert segment_length(500, 7 * DAY) == 30 * MILLION  # 302 million ids in the retention
-    assert segment_length(0, 7 * DAY) == SMALLEST
-    assert segment_length(1e9, 7 * DAY) == LARGEST
-    assert segment_length(500, float("inf")) == LARGEST
-    assert segment_length(500, 7 * DAY, 5.5 * MILLION) == 5 * MILLION
+    assert compute_segment_length(500, 7 * DAY) == 30 * MILLION  # 302 million ids in the retention
+    assert compute_segment_length(0, 7 * DAY) == SMALLEST
+    assert compute_segment_length(1e9, 7 * DAY) == LARGEST
+    assert compute_segment_length(500, float("inf")) == LARGEST
+    assert compute_segment_length(500, 7 * DAY, 5.5 * MILLION) == 5 * MILLION
 
 
 def test_ten_segments_fit_the_size_that_the_log_may_have():
-    assert length_for_size([full(0, 1_001, 9, 8, size=100_000)], 1_000_000) == 1_000
-    assert length_for_size([full(0, 1_001, 9, 8, size=100_000)], None) is None
-    assert length_for_size([empty(0, 1_000)], 1_000_000) is None
+    assert compute_length_for_size([full(0, 1_001, 9, 8, size=100_000)], 1_000_000) == 1_000
+    assert compute_length_for_size([full(0, 1_001, 9, 8, size=100_000)], None) is None
+    assert compute_length_for_size([empty(0, 1_000)], 1_000_000) is None
 
 
 def test_the_missing_ones_follow_the_last():
     there = [empty(0, 10 * MILLION), empty(10 * MILLION, 12 * MILLION), NET]
     assert count_ahead(there, 5 * MILLION) == 1
-    assert segments_to_add(there, 5 * MILLION, 0, 3 * MILLION) == [
+    assert plan_segments(there, 5 * MILLION, 0, 3 * MILLION) == [
         IdRange(12 * MILLION, 15 * MILLION),
         IdRange(15 * MILLION, 18 * MILLION),
     ]
     assert (
-        segments_to_add([*there[:2], empty(12, 13), empty(10**8, 10**9), empty(10**7, 10**8), NET], 9, 0, MILLION) == []
+        plan_segments([*there[:2], empty(12, 13), empty(10**8, 10**9), empty(10**7, 10**8), NET], 9, 0, MILLION) == []
     )
 
 
 def test_they_last_for_hours_where_a_short_retention_makes_them_short():
     """Beside a pg_dump of an hour none can be attached."""
-    assert len(segments_to_add([NET], 5, 100, 2 * MILLION)) == MIN_AHEAD  # they take hours
-    assert len(segments_to_add([NET], 5, 1_000, 2 * MILLION)) == 8  # 14.4 million ids in four hours
-    assert len(segments_to_add([NET], 5, 100_000, 10 * MILLION)) == MAX_AHEAD
+    assert len(plan_segments([NET], 5, 100, 2 * MILLION)) == MIN_AHEAD  # they take hours
+    assert len(plan_segments([NET], 5, 1_000, 2 * MILLION)) == 8  # 14.4 million ids in four hours
+    assert len(plan_segments([NET], 5, 100_000, 10 * MILLION)) == MAX_AHEAD
     there = [empty(lower * MILLION, (lower + 2) * MILLION) for lower in range(10, 22, 2)]
-    assert len(segments_to_add([*there, NET], 5, 1_000, 2 * MILLION)) == 2
-    assert segments_to_add([*there, NET], 5, 800, 2 * MILLION) == []
+    assert len(plan_segments([*there, NET], 5, 1_000, 2 * MILLION)) == 2
+    assert plan_segments([*there, NET], 5, 800, 2 * MILLION) == []
 
 
 def test_a_segment_that_would_be_too_near_begins_where_an_hour_leads():
     there = [empty(0, 10 * MILLION), NET]
-    first = segments_to_add(there, 10 * MILLION - MIN_LEAD, 0, MILLION)[0]
+    first = plan_segments(there, 10 * MILLION - MIN_LEAD, 0, MILLION)[0]
     assert first.lower == 10 * MILLION
-    assert segments_to_add(there, 10 * MILLION - MIN_LEAD + 1, 0, MILLION)[0].lower == 11 * MILLION
-    assert segments_to_add(there, 9 * MILLION, 1_000, MILLION)[0].lower == 13 * MILLION  # 3.6 million an hour
+    assert plan_segments(there, 10 * MILLION - MIN_LEAD + 1, 0, MILLION)[0].lower == 11 * MILLION
+    assert plan_segments(there, 9 * MILLION, 1_000, MILLION)[0].lower == 13 * MILLION  # 3.6 million an hour
 
 
 def test_what_the_default_segment_holds_lies_below():
     net = NET._replace(newest=14 * MILLION, size=8_192)
-    assert segments_to_add([empty(0, 10 * MILLION), net], 5, 0, MILLION)[0].lower == 15 * MILLION
+    assert plan_segments([empty(0, 10 * MILLION), net], 5, 0, MILLION)[0].lower == 15 * MILLION
 
 
 def test_while_the_default_segment_is_large_all_that_the_retention_needs_is_made_a_day_ahead():
     net = NET._replace(newest=11 * MILLION, size=SMALL_DEFAULT + 1)
-    made = segments_to_add([empty(0, 10 * MILLION), net], 12 * MILLION, 0, MILLION)
+    made = plan_segments([empty(0, 10 * MILLION), net], 12 * MILLION, 0, MILLION)
     assert len(made) == MIN_AHEAD + SEGMENTS_RETAINED
     assert made[0].lower == 12 * MILLION + PROOF_LEAD
-    assert segments_to_add([net], 12 * MILLION, 100, MILLION)[0].lower == 21 * MILLION  # 8.64 million a day
+    assert plan_segments([net], 12 * MILLION, 100, MILLION)[0].lower == 21 * MILLION  # 8.64 million a day
 
 
 def test_a_proof_ends_before_its_ids_are_reached():
@@ -112,7 +112,7 @@ def test_a_proof_ends_before_its_ids_are_reached():
 @given(st.integers(0, 10**12), st.floats(0, 1e6), st.integers(0, 10**9), st.integers(0, 10**12), st.integers(1, 10**9))
 def test_new_ones_are_above_everything_and_touch_each_other(drawn, pace, size, newest, end):
     there = [empty(0, end), NET._replace(newest=newest or None, size=size)]
-    made = segments_to_add(there, drawn, pace, MILLION)
+    made = plan_segments(there, drawn, pace, MILLION)
     assert made[0].lower >= max(end, drawn + MIN_LEAD, newest + MIN_LEAD if newest else 0)
     assert all(one.upper == next.lower for one, next in pairwise(made))
 
@@ -130,8 +130,8 @@ def test_full_segments_go_by_age_and_beyond_the_size_by_that():
 
 def test_shells_are_empty_and_nothing_comes_to_them():
     segments = [empty(0, 10), full(10, 20, 1, 1), empty(20, 30), NET]
-    assert [each.name for each in empty_segments(segments, 29)] == ["record_0", "record_20"]
-    assert [each.name for each in empty_segments(segments, 28)] == ["record_0"]
+    assert [each.name for each in list_empty_segments(segments, 29)] == ["record_0", "record_20"]
+    assert [each.name for each in list_empty_segments(segments, 28)] == ["record_0"]
 
 
 def test_what_is_past_its_time_is_judged_by_its_oldest_record():

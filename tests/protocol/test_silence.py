@@ -19,35 +19,37 @@ def beat(number: int = 0, left: float = -1.0, who: UUID = WHO) -> Heartbeat:
 
 def test_a_lease_is_over_after_a_full_one_without_a_new_heartbeat():
     silence = SilenceWatch()
-    seen = [(now, silence.expired([beat()], now)) for now in (0, 2, 4, 5.9, 6, 7)]
+    seen = [(now, silence.find_expired([beat()], now)) for now in (0, 2, 4, 5.9, 6, 7)]
     assert [now for now, expired in seen if expired] == [6, 7]
 
 
 def test_a_new_heartbeat_begins_the_wait_anew():
     silence = SilenceWatch()
-    seen = [silence.expired([beat(number)], now) for now, number in ((0, 0), (3, 0), (5, 1), (7, 1), (9, 1), (10.9, 1))]
+    seen = [
+        silence.find_expired([beat(number)], now) for now, number in ((0, 0), (3, 0), (5, 1), (7, 1), (9, 1), (10.9, 1))
+    ]
     assert seen == [[]] * 6
-    assert silence.expired([beat(1)], 11) == [WHO]
+    assert silence.find_expired([beat(1)], 11) == [WHO]
 
 
 def test_a_lease_that_the_database_says_is_not_over_is_not():
     silence = SilenceWatch()
-    assert [silence.expired([beat(left=0.1)], now) for now in range(0, 20, 2)] == [[]] * 10
+    assert [silence.find_expired([beat(left=0.1)], now) for now in range(0, 20, 2)] == [[]] * 10
 
 
 def test_a_gap_in_looking_begins_the_wait_anew():
     """The database was away, or this process stood still: others could not beat, or were not seen to."""
     silence = SilenceWatch()
-    assert [silence.expired([beat()], now) for now in (0, 2, 5.1, 7, 9, 11)] == [[]] * 6
-    assert silence.expired([beat()], 11.1) == [WHO]
+    assert [silence.find_expired([beat()], now) for now in (0, 2, 5.1, 7, 9, 11)] == [[]] * 6
+    assert silence.find_expired([beat()], 11.1) == [WHO]
 
 
 def test_instances_are_judged_each_by_itself():
     silence, other = SilenceWatch(), UUID(int=2)
-    silence.expired([beat()], 0)
-    silence.expired([beat(), beat(who=other)], 3)
-    assert silence.expired([beat(), beat(who=other)], 6) == [WHO]
-    assert silence.expired([beat(who=other)], 9) == [other]
+    silence.find_expired([beat()], 0)
+    silence.find_expired([beat(), beat(who=other)], 3)
+    assert silence.find_expired([beat(), beat(who=other)], 6) == [WHO]
+    assert silence.find_expired([beat(who=other)], 9) == [other]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 20), st.integers(0, 3), st.floats(-9, 9)), min_size=1, max_size=60))
@@ -56,7 +58,7 @@ def test_nobody_is_over_unless_the_same_heartbeat_was_seen_for_a_lease_without_a
     for step, number, left in looks:
         now += step
         history.append((now, number))
-        if silence.expired([beat(number, left)], now):
+        if silence.find_expired([beat(number, left)], now):
             assert left <= 0
             run = [history[-1][0]]
             for (at, seen), (later, _) in zip(reversed(history[:-1]), reversed(history), strict=False):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.delivery_status import Delivery, DeliveryFacts, HistoryEntry, ParkedState, delivery_status
+from partbox.protocol.delivery_status import Delivery, DeliveryFacts, HistoryEntry, ParkedState, derive_status
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 STATES = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
@@ -35,7 +35,7 @@ some_facts = st.builds(
 @given(some_facts)
 def test_it_is_told_as_delivered_only_if_it_is_consumed_and_neither_parked_nor_ignored(facts):
     end = facts.delivery if facts.consumed and facts.parked is None else None
-    told = delivery_status(facts)
+    told = derive_status(facts)
     assert (told.state == "delivered") == (end is not None and end.outcome != "ignored")
     assert (told.state == "ignored") == (end is not None and end.outcome == "ignored")
     assert told.delivered == end
@@ -43,7 +43,7 @@ def test_it_is_told_as_delivered_only_if_it_is_consumed_and_neither_parked_nor_i
 
 @given(some_facts, parked)
 def test_what_is_given_up_runs_nowhere_and_waits_for_nothing(facts, row):
-    told = delivery_status(DeliveryFacts("default", 7, facts.paused, consumed=facts.consumed, owner=facts.owner,
+    told = derive_status(DeliveryFacts("default", 7, facts.paused, consumed=facts.consumed, owner=facts.owner,
                                   running=facts.running, head=facts.head, parked=row))  # fmt: skip
     given_up = row.state in ("dead", "discarded")
     assert (told.state in ("dead", "discarded")) == given_up
@@ -58,7 +58,7 @@ def test_what_is_given_up_runs_nowhere_and_waits_for_nothing(facts, row):
 
 @given(some_facts)
 def test_what_is_unread_waits_and_says_why(facts):
-    told = delivery_status(DeliveryFacts("default", 7, facts.paused, owner=facts.owner, ahead=3, head=facts.head))
+    told = derive_status(DeliveryFacts("default", 7, facts.paused, owner=facts.owner, ahead=3, head=facts.head))
     assert (told.state, told.process, told.ahead, told.behind) == ("waiting", facts.owner, 3, facts.head)
     if facts.paused:
         assert told.why == "the subscription is paused"
@@ -68,19 +68,19 @@ def test_what_is_unread_waits_and_says_why(facts):
 
 @given(some_facts)
 def test_the_history_is_told_whole(facts):
-    told = delivery_status(facts)
+    told = derive_status(facts)
     assert told.history == facts.history
     assert told.may_have_run_twice == ("repeated" in [entry.outcome for entry in facts.history])
 
 
 def test_what_a_subscription_has_nothing_to_do_with_is_not_told_as_delivered():
     unwanted = DeliveryFacts("default", 7, wanted=False, consumed=True)
-    assert delivery_status(unwanted).state == "unwanted"
-    assert delivery_status(DeliveryFacts("default", 7, consumed=True)).state == "passed"
+    assert derive_status(unwanted).state == "unwanted"
+    assert derive_status(DeliveryFacts("default", 7, consumed=True)).state == "passed"
 
 
 def test_the_error_of_what_was_ignored_is_kept():
     history = (HistoryEntry(EPOCH, "ignored", 1, error="ValueError: no"),)
     end = Delivery("ignored", EPOCH, EPOCH, None)
-    told = delivery_status(DeliveryFacts("default", 7, consumed=True, delivery=end, history=history))
+    told = derive_status(DeliveryFacts("default", 7, consumed=True, delivery=end, history=history))
     assert (told.state, told.error, told.attempts) == ("ignored", "ValueError: no", 1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from partbox.protocol.outstanding import IDLE_PATIENCE, OutstandingWork, Standstill
 
-RETRYING = OutstandingWork(cursors="7", unfinished=1, due_in=5.0)
+RETRYING = OutstandingWork(cursor_sum="7", unfinished=1, due_in=5.0)
 
 
 def test_what_is_tried_every_few_seconds_and_never_ends_is_waited_for_as_long_as_the_patience_lasts():
@@ -22,7 +22,7 @@ def test_the_patience_begins_anew_with_every_event_that_is_finished():
 
 
 def test_a_handler_that_runs_for_long_or_a_partition_without_an_owner_is_no_standstill():
-    still, moving = Standstill(), replace(RETRYING, moving=True, due_in=0.0)
+    still, moving = Standstill(), replace(RETRYING, may_move=True, due_in=0.0)
     assert not still.is_over(moving, IDLE_PATIENCE, 0.0)
     assert not still.is_over(moving, IDLE_PATIENCE, 100 * IDLE_PATIENCE)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
-from partbox.protocol.sweep import MIN_PARTITIONS, STRETCH, Sweep, brief_sweep, sweep
+from partbox.protocol.sweep import MIN_PARTITIONS, STRETCH, Sweep, plan_brief_sweep, plan_sweep
 
 PAGE = Page("1:1:", 0)
 HI = 10_000_000
@@ -19,28 +19,28 @@ def asks(places: list[tuple[int, int]]) -> list[ReadRequest]:
 
 
 def test_partitions_that_lie_close_together_are_swept_from_the_last_of_them_on():
-    swept = sweep(asks([(1_000 + number, 40) for number in range(256)]), HI)
+    swept = plan_sweep(asks([(1_000 + number, 40) for number in range(256)]), HI)
     assert swept is not None
     assert swept.start == 1_000
     assert swept.end == 1_000 + STRETCH * 40 * 256
-    assert swept.most == 40 * 256
+    assert swept.max_records == 40 * 256
     assert swept.last_ids == {number: 1_000 + number for number in range(256)}
 
 
 def test_who_is_far_behind_or_far_ahead_does_not_take_part():
     places = [(5_000_000, 40)] * 200
-    swept = sweep(asks([(0, 40), *places, (9_000_000, 40)]), HI)
+    swept = plan_sweep(asks([(0, 40), *places, (9_000_000, 40)]), HI)
     assert swept is not None
     assert swept.last_ids.keys() == set(range(1, 201))
     assert swept.start == 5_000_000
-    assert swept.waiting == set()
+    assert swept.waiting_partitions == set()
 
 
 def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
-    swept = sweep(asks([(1_000, 40)] * MIN_PARTITIONS + [(5_000_000, 40)] * 192), HI)
+    swept = plan_sweep(asks([(1_000, 40)] * MIN_PARTITIONS + [(5_000_000, 40)] * 192), HI)
     assert swept is not None
     assert swept.last_ids.keys() == set(range(MIN_PARTITIONS))
-    swept = sweep(asks([(1_000, 40)] * (MIN_PARTITIONS - 1) + [(5_000_000, 40)] * 193), HI)
+    swept = plan_sweep(asks([(1_000, 40)] * (MIN_PARTITIONS - 1) + [(5_000_000, 40)] * 193), HI)
     assert swept is not None
     assert swept.last_ids.keys() == set(range(MIN_PARTITIONS - 1, 256))
 
@@ -48,34 +48,34 @@ def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
 def test_who_is_a_little_ahead_waits_until_the_others_are_there():
     reach = STRETCH * 40 * 256
     given = asks([(0, 40)] * 253 + [(reach - 1, 40), (reach, 40), (2 * reach, 40)])
-    swept = sweep(given, HI)
+    swept = plan_sweep(given, HI)
     assert swept is not None
-    assert swept.waiting == {254}
-    assert [swept.room(ask, 500) for ask in given[252:]] == [500, 500, 0, 40]
-    assert swept.most == 255 * 40  # with what would have been for the one that waits
+    assert swept.waiting_partitions == {254}
+    assert [swept.compute_room(ask, 500) for ask in given[252:]] == [500, 500, 0, 40]
+    assert swept.max_records == 255 * 40  # with what would have been for the one that waits
 
 
 def test_who_is_behind_gets_more_than_those_who_are_swept_so_it_catches_up():
     given = asks([(0, 40), (0, 0)] + [(5_000_000, 40)] * 200)
-    swept = sweep(given, HI)
+    swept = plan_sweep(given, HI)
     assert swept is not None
-    assert swept.room(given[0], 10_000) == 40 + 200 * 40 // 2
-    assert swept.room(given[0], 500) == 500
-    assert swept.room(given[1], 500) == 0
-    assert swept.most == 200 * 40 // 2
+    assert swept.compute_room(given[0], 10_000) == 40 + 200 * 40 // 2
+    assert swept.compute_room(given[0], 500) == 500
+    assert swept.compute_room(given[1], 500) == 0
+    assert swept.max_records == 200 * 40 // 2
 
 
 def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
     places = [(7, 40)] * MIN_PARTITIONS
-    assert sweep(asks(places), HI) is not None
-    assert sweep(asks(places[1:]), HI) is None
-    assert sweep(asks([*places[1:], (7, 0)]), HI) is None  # one without room reads nothing
-    assert sweep(asks([*places[1:], (5_000_000, 40)]), HI) is None
+    assert plan_sweep(asks(places), HI) is not None
+    assert plan_sweep(asks(places[1:]), HI) is None
+    assert plan_sweep(asks([*places[1:], (7, 0)]), HI) is None  # one without room reads nothing
+    assert plan_sweep(asks([*places[1:], (5_000_000, 40)]), HI) is None
 
 
 def test_who_takes_part_gets_nothing_new_beside_it():
     swept = Sweep(0, 10, 5, {1: 0, 2: 0})
-    assert swept.rooms_beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
+    assert swept.compute_rooms_beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
 
 
 def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
@@ -87,22 +87,22 @@ def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
 
 def test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them():
     places = [(1_000 + number, 300) for number in range(256)]
-    swept = brief_sweep(asks([(1_000, 0), *places[1:]]), 1_256)
+    swept = plan_brief_sweep(asks([(1_000, 0), *places[1:]]), 1_256)
     assert swept is not None
     assert (swept.start, swept.end) == (1_001, 1_256)
     assert swept.last_ids == {number: 1_000 + number for number in range(1, 256)}
     assert not swept.is_cut(255, 1_256)
-    assert not swept.waiting
-    assert brief_sweep(asks([(1_000, 0), *places[1:]]), 1_257) is None
+    assert not swept.waiting_partitions
+    assert plan_brief_sweep(asks([(1_000, 0), *places[1:]]), 1_257) is None
 
 
 def test_nobody_gets_more_by_a_brief_sweep_than_there_is_room_for():
-    assert brief_sweep(asks([(1_000, 3)] * 10), 1_003) is not None
-    assert brief_sweep(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
+    assert plan_brief_sweep(asks([(1_000, 3)] * 10), 1_003) is not None
+    assert plan_brief_sweep(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
 
 
 def test_a_poll_without_room_for_anything_new_looks_for_nothing_new():
-    swept = brief_sweep(asks([(1_000, 0)] * 3), 1_003)
+    swept = plan_brief_sweep(asks([(1_000, 0)] * 3), 1_003)
     assert swept is not None
     assert (swept.start, swept.last_ids) == (swept.end, {})
 
@@ -110,16 +110,18 @@ def test_a_poll_without_room_for_anything_new_looks_for_nothing_new():
 @given(Asked, st.integers(0, 400_000))
 def test_it_asks_for_what_there_is_room_for_above_the_last_id_of_each(places, hi):
     given = asks(places)
-    swept = sweep(given, hi)
+    swept = plan_sweep(given, hi)
     if swept is None:
         return
     rooms = {ask.partition: ask.room for ask in given}
     assert len(swept.last_ids) >= MIN_PARTITIONS
-    assert 0 < swept.most <= sum(rooms.values())
+    assert 0 < swept.max_records <= sum(rooms.values())
     assert all(rooms[number] > 0 for number in swept.last_ids)
     assert all(swept.start <= last_id for last_id in swept.last_ids.values())
     assert swept.end <= hi
-    rooms_beside = swept.rooms_beside([ask._replace(room=swept.room(ask, 1_000_000)) for ask in given])
-    assert swept.most + sum(rooms_beside) <= sum(rooms.values())  # nobody's bytes are exceeded
-    assert all(room == 0 for room, ask in zip(rooms_beside, given, strict=True) if ask.partition in swept.waiting)
-    assert not swept.waiting & swept.last_ids.keys()
+    rooms_beside = swept.compute_rooms_beside([ask._replace(room=swept.compute_room(ask, 1_000_000)) for ask in given])
+    assert swept.max_records + sum(rooms_beside) <= sum(rooms.values())  # nobody's bytes are exceeded
+    assert all(
+        room == 0 for room, ask in zip(rooms_beside, given, strict=True) if ask.partition in swept.waiting_partitions
+    )
+    assert not swept.waiting_partitions & swept.last_ids.keys()

@@ -19,15 +19,15 @@ pauses = st.sampled_from([0.0, 1e-4, 0.003, 0.05, 0.4, 1.0, 3.0, 500.0])
 
 def turns_of(limit, share=1.0, handler="charge"):
     turns = PermitQueues(share)
-    turns.limit({handler: limit}, 0.0)
+    turns.replace_limits({handler: limit}, 0.0)
     return turns
 
 
 def start_all(turns, now):
     """Start what may start; the places, in order."""
     started = []
-    while (limit_key := turns.next(now)) is not None:
-        turns.start(limit_key, now)
+    while (limit_key := turns.find_next_key(now)) is not None:
+        turns.start_first(limit_key, now)
         started.append(limit_key)
     return started
 
@@ -48,7 +48,7 @@ def test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_bring
             turns.add(("charge", value), None, now)
         for limit_key in start_all(turns, now):
             starts[limit_key[1]].append(now)
-            turns.end(limit_key, now)
+            turns.end_call(limit_key, now)
     for each in starts.values():
         assert_within(each, max(1.0, rate * share), rate * share)
 
@@ -66,7 +66,7 @@ def test_however_partitions_move_all_processes_together_start_no_more(rate, step
                 turns.add(A, None, now)
             for limit_key in start_all(turns, now):
                 starts.append(now)
-                turns.end(limit_key, now)
+                turns.end_call(limit_key, now)
     assert_within(starts, rate, rate)
 
 
@@ -87,7 +87,7 @@ def test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many(at_
     for ends in steps:
         turns.add(A, None, 0.0)
         if ends and running:
-            turns.end(A, 0.0)
+            turns.end_call(A, 0.0)
             running -= 1
         started = len(start_all(turns, 0.0))
         running, waiting = running + started, waiting + 1 - started
@@ -100,8 +100,8 @@ def test_whoever_waits_has_a_turn_before_another_has_two(values):
     for value in values:
         turns.add(("charge", value), None, 0.0)
     since = Counter()
-    while (limit_key := turns.next(0.0)) is not None:
-        turns.start(limit_key, 0.0)
+    while (limit_key := turns.find_next_key(0.0)) is not None:
+        turns.start_first(limit_key, 0.0)
         value = limit_key[1]
         waiting[value] -= 1
         since[value] = 0
@@ -118,8 +118,8 @@ def test_what_waits_at_one_place_goes_in_the_order_in_which_it_came():
         turns.add(A, item, 0.0)
     found = []
     for now in (0.1, 0.2):
-        while (limit_key := turns.next(now)) is not None:
-            found.append(turns.start(limit_key, now))
+        while (limit_key := turns.find_next_key(now)) is not None:
+            found.append(turns.start_first(limit_key, now))
     assert found == [0, 1, 2, 3, 4]
 
 
@@ -127,7 +127,7 @@ def test_what_waits_at_one_place_goes_in_the_order_in_which_it_came():
 def test_a_change_of_the_share_or_of_the_limit_never_adds_a_start(rate, before, after, pause):
     kept, changed = turns_of(Limit(Rate(rate)), before), turns_of(Limit(Rate(rate)), before)
     changed.change_share(after, pause)
-    changed.limit({"charge": Limit(Rate(rate * 5))}, pause)
+    changed.replace_limits({"charge": Limit(Rate(rate * 5))}, pause)
     for turns in (kept, changed):
         for _ in range(200):
             turns.add(A, None, pause)
@@ -139,8 +139,8 @@ def test_a_change_of_the_share_or_of_the_limit_never_adds_a_start(rate, before, 
 def test_a_process_begins_with_nothing_saved_and_saves_one_call_at_most_where_the_rate_is_low():
     turns = turns_of(Limit(Rate(0.01)), 0.5)
     turns.add(A, None, 0.0)
-    assert turns.next(0.0) is None
-    assert turns.next_at() == pytest.approx(200.0)
+    assert turns.find_next_key(0.0) is None
+    assert turns.find_next_start() == pytest.approx(200.0)
     assert start_all(turns, 199.0) == []
     assert start_all(turns, 200.1) == [A]
     for _ in range(3):
@@ -153,7 +153,7 @@ def test_a_process_that_owns_nothing_starts_nothing():
         turns = turns_of(limit, 0.0)
         turns.add(A, None, 0.0)
         assert start_all(turns, 1_000.0) == []
-        assert turns.next_at() is None
+        assert turns.find_next_start() is None
         turns.change_share(1.0, 1_000.0)
         assert start_all(turns, 1_001.0) == [A]
 
@@ -166,7 +166,7 @@ def test_values_that_come_once_are_forgotten(rate, values):
         now += 2.5
         turns.add(("charge", f"{value}-{next(ticket)}"), None, now)
         for limit_key in start_all(turns, now):
-            turns.end(limit_key, now)
+            turns.end_call(limit_key, now)
     assert len(turns._handlers["charge"].buckets) <= 3
 
 
@@ -183,8 +183,8 @@ def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used
     for _ in range(15):
         turns.add(A, None, 5.0)
         for limit_key in start_all(turns, 5.0):
-            turns.end(limit_key, 5.0)
-    assert [len(bucket.waiting) for _, bucket in turns.waiting()] == [5]
+            turns.end_call(limit_key, 5.0)
+    assert [len(bucket.waiting) for _, bucket in turns.iter_waiting()] == [5]
 
 
 def test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them():
@@ -200,42 +200,42 @@ def test_what_is_taken_into_the_call_of_another_costs_no_start():
     turns = turns_of(Limit(Rate(1.0)))
     for item in range(5):
         turns.add(A, item, 0.0)
-    assert turns.start(turns.next(1.0), 1.0) == 0
-    assert turns.take(A, lambda item: item != 2, 3) == [1, 3]
-    assert turns.start(turns.next(2.0), 2.0) == 2
-    assert turns.start(turns.next(3.0), 3.0) == 4
-    assert turns.take(B, lambda item: True, 3) == []
+    assert turns.start_first(turns.find_next_key(1.0), 1.0) == 0
+    assert turns.take_joining(A, lambda item: item != 2, 3) == [1, 3]
+    assert turns.start_first(turns.find_next_key(2.0), 2.0) == 2
+    assert turns.start_first(turns.find_next_key(3.0), 3.0) == 4
+    assert turns.take_joining(B, lambda item: True, 3) == []
 
 
 def test_what_goes_leaves_its_place_and_others_move_up():
     turns = turns_of(Limit(at_once=1))
     for item in range(6):
         turns.add(A if item % 2 else B, item, 0.0)
-    gone = turns.remove(lambda item, ahead, bounds: item in (0, 1) or (item == 5 and ahead == 1), 0.0)
+    gone = turns.remove_matching(lambda item, ahead, bounds: item in (0, 1) or (item == 5 and ahead == 1), 0.0)
     assert gone == [(B, 0), (A, 1), (A, 5)]
-    assert [item for _, bucket in turns.waiting() for item in bucket.waiting] == [2, 4, 3]
+    assert [item for _, bucket in turns.iter_waiting() for item in bucket.waiting] == [2, 4, 3]
     assert Counter(start_all(turns, 0.0)) == {A: 1, B: 1}
 
 
 def test_what_waits_for_a_handler_without_a_limit_goes_out_and_others_keep_theirs():
     turns = PermitQueues(1.0)
-    turns.limit({"charge": Limit(Rate(1.0)), "mail": Limit(at_once=1)}, 0.0)
+    turns.replace_limits({"charge": Limit(Rate(1.0)), "mail": Limit(at_once=1)}, 0.0)
     turns.add(A, 1, 0.0)
     turns.add(("mail", None), 2, 0.0)
     turns.add(("mail", None), 3, 0.0)
     assert start_all(turns, 0.5) == [("mail", None)]
-    assert turns.limit({"mail": Limit(at_once=1)}, 0.5) == [1]
-    turns.end(A, 0.5)
+    assert turns.replace_limits({"mail": Limit(at_once=1)}, 0.5) == [1]
+    turns.end_call(A, 0.5)
     assert start_all(turns, 0.5) == []
-    turns.end(("mail", None), 0.5)
+    turns.end_call(("mail", None), 0.5)
     assert start_all(turns, 0.5) == [("mail", None)]
 
 
 def test_a_limit_that_is_raised_lets_what_waits_start_sooner():
     turns = turns_of(Limit(Rate(0.01)))
     turns.add(A, None, 0.0)
-    turns.limit({"charge": Limit(Rate(10.0))}, 1.0)
-    assert turns.next_at() == pytest.approx(1.099)
+    turns.replace_limits({"charge": Limit(Rate(10.0))}, 1.0)
+    assert turns.find_next_start() == pytest.approx(1.099)
     assert start_all(turns, 1.1) == [A]
 
 
@@ -251,12 +251,12 @@ def test_what_was_added_as_first_stands_before_the_others_whatever_leaves_the_li
             (first if step == "first" else others).append(item)
             continue
         if step == "start" and line:
-            gone = [turns.start(A, 0.0)]
+            gone = [turns.start_first(A, 0.0)]
             assert gone == line[:1]
         elif step == "take":
-            gone = turns.take(A, lambda item, which=which: item % 4 == which, 5)
+            gone = turns.take_joining(A, lambda item, which=which: item % 4 == which, 5)
         else:
-            gone = [item for _, item in turns.remove(lambda item, _, __, which=which: item % 4 == which, 0.0)]
+            gone = [item for _, item in turns.remove_matching(lambda item, _, __, which=which: item % 4 == which, 0.0)]
         first, others = [x for x in first if x not in gone], [x for x in others if x not in gone]
-        waiting = [item for _, bucket in turns.waiting() for item in bucket.waiting]
-        assert (waiting, turns.count(A)) == (first + others, (len(waiting), len(first)))
+        waiting = [item for _, bucket in turns.iter_waiting() for item in bucket.waiting]
+        assert (waiting, turns.count_waiting(A)) == (first + others, (len(waiting), len(first)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partbox.protocol.parking import ParkedRow, RowState, waits
+from partbox.protocol.parking import ParkedRow, RowState, is_chain_waiting
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -10,7 +10,7 @@ def test_a_chain_waits_if_its_head_does_and_one_whose_head_was_held_goes_on_as_b
     def head(state, **more):
         return ParkedRow(1, state, 0, True, **more)
 
-    assert waits(head(RowState.DEFERRED, waits=True), before=before)
+    assert is_chain_waiting(head(RowState.DEFERRED, waits=True), before=before)
     for trouble in (RowState.RETRYING, RowState.DEFERRED, RowState.READY, RowState.DEAD):
-        assert not waits(head(trouble), before=before)
-    assert waits(head(RowState.HELD), before=before) is before
+        assert not is_chain_waiting(head(trouble), before=before)
+    assert is_chain_waiting(head(RowState.HELD), before=before) is before

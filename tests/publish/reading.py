@@ -46,7 +46,7 @@ def count(conn: psycopg.Connection[Any]) -> int:
 
 def deliver(outbox: Outbox, conn: psycopg.Connection[Any]) -> list[Any]:
     """Hand every record of the log to its handler, as a worker would; the outcomes."""
-    routes = outbox.handlers.routes("default", outbox.settings)
+    routes = outbox.handlers.build_routes("default", outbox.settings)
     outcomes = []
     for event in delivered(conn):
         handler = routes[event.event_type, event.aggregate_type]

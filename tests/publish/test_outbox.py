@@ -81,7 +81,7 @@ def test_on_and_register_fill_the_registry() -> None:
             del event
 
     outbox.register(Audit())
-    routes = outbox.handlers.routes("default", outbox.settings)
+    routes = outbox.handlers.build_routes("default", outbox.settings)
     placed, other = routes["OrderPlaced", "Order"], routes["OrderPlaced", "Cart"]
     assert placed is not None
     assert other is not None

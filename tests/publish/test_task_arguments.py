@@ -214,7 +214,7 @@ def test_an_event_that_does_not_fit_its_task_any_more_is_dead_without_its_values
     for payload in ({"n": "secret"}, {"m": 1}, [1], None, {"n": 1, "m": "secret"}):
         with conn.transaction():
             outbox.publish(conn, "send", payload, aggregate_type=TASK)
-    handler = outbox.handlers.routes("default", outbox.settings)["send", TASK]
+    handler = outbox.handlers.build_routes("default", outbox.settings)["send", TASK]
     assert handler is not None
     for event in delivered(conn):
         with pytest.raises(PayloadError, match="does not fit task 'send'") as caught:
@@ -234,10 +234,10 @@ def both(a: Decimal, b: list[datetime], c: dict[str, float], d: int | str | None
 )
 def test_arguments_survive_the_way_through_json(a: Decimal, b: list[datetime], c: dict[str, float], d: Any) -> None:
     arguments = TaskArguments(both, "both")
-    payload = arguments.payload({"a": a, "b": b, "c": c, "d": d})
+    payload = arguments.build_payload({"a": a, "b": b, "c": c, "d": d})
 
     class Stub:
         def __init__(self) -> None:
             self.payload = payload
 
-    assert arguments.of(Stub()) == {"a": a, "b": b, "c": c, "d": d}  # type: ignore[arg-type]
+    assert arguments.from_event(Stub()) == {"a": a, "b": b, "c": c, "d": d}  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ if __name__ == "__main__":
         pass
 
     import dill
-    from partbox.tasks.task import imported
+    from partbox.tasks.task import import_runner
 
     handlers = dill.dumps(outbox.handlers)
     del greet

@@ -33,7 +33,7 @@ def test_a_task_is_called_like_its_function(outbox: Outbox) -> None:
 
     assert (add(1), add(1, 5), add.__name__, add.__doc__, add.name) == (3, 6, "add", "Adds.", "add")
     assert isinstance(add, Task)
-    (row,) = outbox.handlers.table()
+    (row,) = outbox.handlers.build_table()
     assert (row.event_type, row.aggregate_type, row.handler, row.kind) == ("add", TASK, "add", "sync")
     assert row.place.split(":")[0].endswith("test_tasks.py")
     assert row.options["max_attempts"] == "3"
@@ -99,7 +99,7 @@ def test_a_joined_task_has_its_name_alone_and_a_type_that_is_one(outbox: Outbox)
     for wrong, says in (("*", "cannot join every aggregate type"), (7, "must be a str or an Enum"), ("", "must be")):
         with pytest.raises(RegistrationError, match=says):
             outbox.task(name="other", aggregate_type=wrong)(lambda: None)  # type: ignore[call-overload]
-    assert {(row.event_type, row.aggregate_type) for row in outbox.handlers.table()} == {
+    assert {(row.event_type, row.aggregate_type) for row in outbox.handlers.build_table()} == {
         ("bill", "Order"),
         ("bill", TASK),
     }
@@ -162,7 +162,7 @@ async def test_async_functions_are_tasks_too(outbox: Outbox, dsn: str, conn: psy
         assert await count_up.options(idempotency_key="k").publish_async(app, n=2) is not None
         assert await count_up.options(idempotency_key="k").publish_async(app, n=3) is None
     assert await count_up(7) == 8
-    assert outbox.handlers.table()[0].kind == "async"
+    assert outbox.handlers.build_table()[0].kind == "async"
     await asyncio.to_thread(deliver, outbox, conn)
     assert got == [7, 1, 2]
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_a_task_is_refused_at_registration(outbox: Outbox) -> Non
     for function, options, message in NO_TASKS:
         with pytest.raises(RegistrationError, match=message):
             outbox.task(**options)(function)
-        assert outbox.handlers.table() == [], message
+        assert outbox.handlers.build_table() == [], message
 
 
 def test_hooks_see_the_events_of_tasks(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:

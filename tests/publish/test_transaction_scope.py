@@ -46,7 +46,7 @@ def test_the_connection_itself_is_yielded_and_stays_as_it_was(outbox: Outbox, ds
             assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
             assert (app.autocommit, app.row_factory, app.closed) == (autocommit, dict_row, False)
             assert ends == [("commit", [{"id": 42}])]
-            assert transaction_outcome.of(app) is None
+            assert transaction_outcome.find_transaction_end(app) is None
         ends.clear()
 
 

@@ -12,8 +12,8 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.cli.shell.output import error_line
-from partbox.db.connect import resolve
+from partbox.cli.shell.output import format_error_line
+from partbox.db.connect import resolve_dsn
 from partbox.errors import SettingsError
 
 SECRET = "Zq7KxXw9Jv"
@@ -70,10 +70,10 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
     vault.trouble = trouble
     outbox = Outbox(vault)
     outbox.register(print, "Placed")
-    for use in (lambda: resolve(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
+    for use in (lambda: resolve_dsn(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
         with pytest.raises(psycopg.OperationalError, match=r"the DSN callable .*Vault") as failed:
             use()
-        line = error_line(failed.value)
+        line = format_error_line(failed.value)
         assert line.startswith("cannot use the database: the DSN callable ")
         assert "\n" not in line
         assert SECRET not in line
@@ -84,7 +84,7 @@ def test_the_line_names_the_callable_and_says_what_it_must_return():
         """Returns nothing."""
 
     with pytest.raises(psycopg.OperationalError) as failed:
-        resolve(forgotten)
+        resolve_dsn(forgotten)
     assert re.fullmatch(
         r"the DSN callable returned a NoneType \(.*forgotten, .*test_dsn_callables\.py:\d+\): it must return a text "
         r"such as postgresql://user@host/database",
@@ -96,11 +96,11 @@ def test_ctrl_c_in_it_is_nobody_elses():
     vault = Vault("")
     vault.trouble = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        resolve(vault)
+        resolve_dsn(vault)
 
 
 def test_it_travels_to_worker_processes():
-    given = Outbox(lambda: "host=h")._database.resolve()
+    given = Outbox(lambda: "host=h")._database.resolve_dsn()
     assert dill.loads(dill.dumps(given))() == "host=h"
 
 

@@ -18,8 +18,8 @@ from partbox.cli.shell.arguments import hide_secret
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
 from partbox.text import dsn as rules
-from partbox.text.dsn import database_names
-from partbox.text.secrets import masked
+from partbox.text.dsn import list_database_names
+from partbox.text.secrets import mask_secrets
 
 FIRST, LAST = "Zq7Kx", "Xw9Jv"
 """Every password here begins and ends with them: neither half of it may be seen."""
@@ -56,12 +56,12 @@ BROKEN = [
 
 def said_about(dsn: str) -> str:
     """All that anybody hears of a DSN: when it is resolved, connected to, shown and named."""
-    heard = [rules.shown(dsn), *database_names([dsn, dsn])]
+    heard = [rules.mask_dsn(dsn), *list_database_names([dsn, dsn])]
     heard += [hide_secret(dsn.encode(), b"--dsn").decode(errors="replace")]
     heard += [hide_secret(b"--dsn=" + dsn.encode()).decode(errors="replace")]
     for source in (dsn, lambda: dsn):
         try:
-            found = connect.resolve(source)
+            found = connect.resolve_dsn(source)
             assert conninfo_to_dict(found).get("host", "127.0.0.1").split(",")[0] == "127.0.0.1", found
             connect.connect(found, lease=3).close()
         except (psycopg.Error, PartboxError) as error:
@@ -95,7 +95,7 @@ def test_what_libpq_itself_says_of_such_a_dsn_is_masked_wherever_it_comes_from(f
     try:
         conninfo_to_dict(form.replace("{}", password))
     except psycopg.ProgrammingError as error:
-        heard = masked(str(error))
+        heard = mask_secrets(str(error))
         assert FIRST not in heard
         assert LAST not in heard.partition("\n")[0]
     except ValueError:
@@ -127,7 +127,7 @@ def test_the_remedy_names_what_is_wrong():
         ("host=h password='a", "a quote that is not closed"),
     ]:
         with pytest.raises(SettingsError, match="the DSN cannot be read") as refused:
-            connect.resolve(dsn)
+            connect.resolve_dsn(dsn)
         assert reason in str(refused.value)
 
 
@@ -146,7 +146,7 @@ def test_the_remedy_names_what_is_wrong():
     ],
 )
 def test_what_libpq_reads_as_it_is_meant_is_read(dsn):
-    assert rules.parts(dsn) == {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    assert rules.parse_dsn(dsn) == {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
 
 
 def test_the_own_transaction_of_a_publisher_does_not_say_it():

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partbox.db.connect import resolve
+from partbox.db.connect import resolve_dsn
 from partbox.errors import SettingsError
 from partbox.protocol.retry import Exponential, Fixed, Jittered
 from partbox.settings import Settings, load, names, strays
-from partbox.text.secrets import masked
+from partbox.text.secrets import mask_secrets
 
 
 @pytest.fixture(autouse=True)
@@ -243,7 +243,7 @@ def test_settings_travel_to_another_process(pickler):
 def test_a_password_is_never_shown(dsn, shown):
     settings = load(dsn=dsn)
     assert settings.dsn == dsn
-    assert settings.shown("dsn") == masked(dsn) == shown
+    assert settings.shown("dsn") == mask_secrets(dsn) == shown
     for text in (repr(settings), str(settings), f"{settings}", refusal(dsn=dsn, heartbeat=5)):
         assert "s3" not in text
 
@@ -362,9 +362,9 @@ def test_a_line_break_within_the_name_of_a_schema_or_a_part_of_a_dsn_is_named(tm
     assert "a schema name is one line" in refusal(schema="part\nbox")
     for dsn in ("postgresql://shop:secret%0A@db/shop", "host=db user=shop password='secret\n' dbname=shop"):
         with pytest.raises(SettingsError, match="a control character in its password") as refused:
-            resolve(dsn)
+            resolve_dsn(dsn)
         assert "secret" not in str(refused.value).replace("a secret that", "")
-    assert resolve("host=db\nuser=shop\n") == "host=db\nuser=shop"
-    assert resolve(lambda: "\ufeffpostgresql://shop@db/shop\r\n") == "postgresql://shop@db/shop"
+    assert resolve_dsn("host=db\nuser=shop\n") == "host=db\nuser=shop"
+    assert resolve_dsn(lambda: "\ufeffpostgresql://shop@db/shop\r\n") == "postgresql://shop@db/shop"
     with pytest.raises(SettingsError, match="no database"):
-        resolve(" \n")
+        resolve_dsn(" \n")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from waiting import eventually
 
-from partbox.embedded.processes import arguments
+from partbox.embedded.processes import read_arguments
 from partbox_lab.processes import group
 
 PATIENCE = 120.0
@@ -39,7 +39,7 @@ class Relay:
     def workers(self) -> list[int]:
         """Its worker processes."""
         family = group(self._process.pid)
-        return [pid for pid in family if "--multiprocessing-fork" in arguments(pid)]
+        return [pid for pid in family if "--multiprocessing-fork" in read_arguments(pid)]
 
     def kill_one(self) -> None:
         """Kill a worker process."""

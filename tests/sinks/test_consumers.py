@@ -127,8 +127,10 @@ def again(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Outbox], None
 
     def again(outbox: Outbox) -> None:
         if kind == "sqs":  # as it takes an event again after five minutes
-            entry = sqs._entry
-            monkeypatch.setattr(sqs, "_entry", lambda *which: entry(*which) | {"MessageDeduplicationId": str(uuid4())})
+            entry = sqs._build_entry
+            monkeypatch.setattr(
+                sqs, "_build_entry", lambda *which: entry(*which) | {"MessageDeduplicationId": str(uuid4())}
+            )
         outbox.subscriptions.replay("default", from_id=1)
 
     return again

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 from partbox import Outbox, UnrecoverableError
-from partbox.dashboard.frame import own_labels, subscription
+from partbox.dashboard.frame import build_subscription, make_process_labels
 from partbox.dashboard.history import ChartPoint
-from partbox.db.delivery.traffic import SinkTraffic, merge
+from partbox.db.delivery.traffic import SinkTraffic, merge_traffic
 from partbox.db.inspect import stats
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.observe.observer import Answer
 from partbox.sinks import Sink
@@ -65,11 +65,11 @@ def sample(registry: CollectorRegistry, name: str) -> float | None:
 
 def seen(dsn: str) -> list[SinkTraffic]:
     with psycopg.connect(dsn) as conn:
-        return stats.cluster(conn, "partbox", "default").sinks
+        return stats.read_cluster(conn, "partbox", "default").sinks
 
 
 def findings(outbox: Outbox) -> list[tuple[str, str]]:
-    report = examine(lambda: outbox.dsn, outbox.settings, limits_of(outbox.settings, LONG_TRANSACTION))
+    report = examine_outbox(lambda: outbox.dsn, outbox.settings, limits_of(outbox.settings, LONG_TRANSACTION))
     return [
         (each.severity, " ".join([each.summary, *each.evidence])) for each in report.findings if each.cause == "sink"
     ]
@@ -125,7 +125,7 @@ def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
 def test_processes_are_summed_by_sink_and_the_longest_trouble_stays_in_front():
     one = SinkTraffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
     two = SinkTraffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
-    assert merge([one, SinkTraffic("aux"), two]) == [
+    assert merge_traffic([one, SinkTraffic("aux"), two]) == [
         SinkTraffic("bus", 11, 22, 33, 5.5, "gone", 9.0),
         SinkTraffic("aux"),
     ]
@@ -137,7 +137,9 @@ def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
     with outbox.worker() as worker:
         assert worker.wait_until_empty(120)
         eventually(lambda: [each.sent for each in seen(outbox.dsn)] == [2])
-        cluster = stats.cluster(conn, "partbox", "default")
-        (sent,) = subscription(cluster, own_labels()(cluster.instances), ChartPoint(0, 0, 0, 0), [])["sinks"]
+        cluster = stats.read_cluster(conn, "partbox", "default")
+        (sent,) = build_subscription(cluster, make_process_labels()(cluster.instances), ChartPoint(0, 0, 0, 0), [])[
+            "sinks"
+        ]
     assert (sent["name"], sent["sent"], sent["in_flight"], sent["error"]) == ("bus", 2, 0, None)
     json.dumps(sent)

@@ -48,7 +48,7 @@ def test_it_says_what_stands_in_the_way_when_that_changes_and_when_it_is_over(ca
     assert events == [f"partbox.database_{name}" for name in ("away", "unfit", "away", "joined")]
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "WARNING", "INFO"]
     assert caplog.records[-1].seconds == 6
-    assert (each.is_joined, each.blocker(), each.has_never_joined) == (True, None, False)
+    assert (each.is_joined, each.find_blocker(), each.has_never_joined) == (True, None, False)
 
 
 def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
@@ -62,12 +62,12 @@ def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
 
 def test_what_everybody_may_read_holds_no_text_of_a_driver(clock):
     each = entering(AWAY, BARE)
-    assert each.blocker() is None, "it was not tried yet"
+    assert each.find_blocker() is None, "it was not tried yet"
     each.try_join()
     clock[0] += 12
-    assert each.blocker() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
+    assert each.find_blocker() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
     each.try_join()
-    assert each.blocker() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
+    assert each.find_blocker() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
     assert each.has_never_joined
 
 
@@ -93,9 +93,9 @@ def test_a_fault_of_ours_ends_it_loudly():
 
 
 def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
-    node = Outbox("postgresql://nowhere")._nodes(processes=1).supervisor(name="shop")
+    node = Outbox("postgresql://nowhere")._make_nodes(processes=1).build_supervisor(name="shop")
     monkeypatch.setattr(type(node), "running", True)
-    node._database.is_trying = True
+    node._database_retry.is_trying = True
     assert not node.is_gone
     node.stop()
     assert node.is_gone

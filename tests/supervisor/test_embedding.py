@@ -17,17 +17,17 @@ def test_what_an_application_embeds_takes_few_keywords(name):
 
 def test_flags_of_a_command_line_leave_the_outbox_as_it_is():
     outbox = Outbox("host=own", schema="own", lease="9s")
-    database = outbox._database.under({"dsn": "host=flag", "schema": "flag", "lease": None})
+    database = outbox._database.with_flags({"dsn": "host=flag", "schema": "flag", "lease": None})
     assert (database.dsn, database.settings.schema_name, database.settings.lease) == ("host=flag", "flag", 9)
     assert (outbox._database.dsn, outbox.settings.schema_name) == ("host=own", "own")
-    assert outbox._nodes(database).supervisor().settings is database.settings
+    assert outbox._make_nodes(database).build_supervisor().settings is database.settings
 
 
 def test_flags_without_a_dsn_leave_the_callable_that_gives_it():
     def source() -> str:
         return "host=vault"
 
-    assert Outbox(source)._database.under({"lease": "20s"}).dsn is source
+    assert Outbox(source)._database.with_flags({"lease": "20s"}).dsn is source
 
 
 @pytest.mark.parametrize("name", ["processes", "concurrency"])

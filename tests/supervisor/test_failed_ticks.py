@@ -53,21 +53,21 @@ def test_a_worker_whose_plan_fails_says_so_and_keeps_its_lease(dsn, conn, caplog
 
 
 def test_a_node_whose_plan_fails_has_reached_its_database(membership, conn, caplog):
-    ward = RegisteredProcess(Slot.local(), os.getpid())
+    ward = RegisteredProcess(Slot.create_local(), os.getpid())
     membership.tick([ward])
     unplanned(conn)
     membership._planner.invalidate()
     membership.try_tick([])
     assert names(caplog).count("partbox.not_planned") == 1
     assert "partbox.no_heartbeat" not in names(caplog)
-    eventually(lambda: membership.heartbeat_streak.lasted_for(boottime()) > 0.0)
+    eventually(lambda: membership.heartbeat_streak.measure_length(boottime()) > 0.0)
 
 
 def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(membership, conn, caplog):
-    membership.tick([RegisteredProcess(Slot.local(), os.getpid())])
+    membership.tick([RegisteredProcess(Slot.create_local(), os.getpid())])
     unplanned(conn)
     membership.try_tick([])
     conn.execute("alter table partbox.instance rename to elsewhere")
     membership.try_tick([])
     assert "partbox.no_heartbeat" in names(caplog)
-    assert membership.heartbeat_streak.lasted_for(boottime()) == 0.0
+    assert membership.heartbeat_streak.measure_length(boottime()) == 0.0

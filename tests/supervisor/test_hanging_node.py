@@ -30,20 +30,24 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
     node = outbox.supervisor(processes=1, concurrency=1)
     glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
     health = Health(
-        [MonitoredSupervisor("", "one", "default", Meters(["h"]), DatabaseProbe(glance.overview), node.vitals)]
+        [
+            MonitoredSupervisor(
+                "", "one", "default", Meters(["h"]), DatabaseProbe(glance.read_overview), node.read_vitals
+            )
+        ]
     )
     node.start()
     try:
         publish(conn, dsn, 1)
-        eventually(lambda: done(conn) and health.ready().status == 200)
+        eventually(lambda: done(conn) and health.check_readiness().http_status == 200)
         before = conn.execute("select instance_id from partbox.instance").fetchall()
         for name, what in (("partbox poller", "read"), ("partbox saver", "saved")):
             proxy.hang(name, later=True)
             publish(conn, dsn, 50)
-            eventually(lambda what=what: f"has not {what} for" in " ".join(health.ready().body["problems"]))
-            assert health.alive().status == 200, f"a restart would not help: {name}"
+            eventually(lambda what=what: f"has not {what} for" in " ".join(health.check_readiness().body["problems"]))
+            assert health.check_liveness().http_status == 200, f"a restart would not help: {name}"
             proxy.go_on()
-            eventually(lambda: done(conn) and health.ready().status == 200)
+            eventually(lambda: done(conn) and health.check_readiness().http_status == 200)
             assert conn.execute("select instance_id from partbox.instance").fetchall() == before, name
     finally:
         node.stop()
@@ -63,7 +67,7 @@ def done(conn: psycopg.Connection) -> bool:
 
 def child(**ticks: float) -> WorkerHandle:
     """Of these ticks, so many seconds ago."""
-    made, slot = WorkerHandle.__new__(WorkerHandle), Slot.local()
+    made, slot = WorkerHandle.__new__(WorkerHandle), Slot.create_local()
     fields = {"poll": POLL_TICK, "save": SAVE_TICK, "read": READ_AT, "saved": SAVED_AT, "running": RUNNING_SINCE}
     for name, ago in ticks.items():
         slot[fields[name]] = boottime() - ago
@@ -81,9 +85,9 @@ def child(**ticks: float) -> WorkerHandle:
     ],
 )
 def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half_silent):
-    signs = child(**ticks).signs()
-    assert signs.silent == pytest.approx(silent, abs=5)
-    assert signs.half_silent == pytest.approx(half_silent, abs=5)
+    signs = child(**ticks).update_signs()
+    assert signs.silent_for == pytest.approx(silent, abs=5)
+    assert signs.half_silent_for == pytest.approx(half_silent, abs=5)
 
 
 @pytest.mark.parametrize(
@@ -96,5 +100,5 @@ def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half_
 )
 def test_only_a_handler_that_holds_up_both_is_why_nothing_is_read(ticks, unread):
     made = child(**ticks)
-    made.signs()
-    assert made.process().unread == pytest.approx(unread, abs=5)
+    made.update_signs()
+    assert made.read_vitals().unread_seconds == pytest.approx(unread, abs=5)

@@ -14,7 +14,7 @@ HEARTBEAT = "select heartbeat_at from partbox.instance where instance_id = %s"
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_heartbeat_that_the_database_has_forgotten_is_told_once(dsn, conn, caplog, processes):
     membership = Membership(load(dsn=dsn), "default", lambda: dsn)
-    wards = [RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(processes)]
+    wards = [RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(processes)]
     membership.open()
     try:
         membership.tick(wards)

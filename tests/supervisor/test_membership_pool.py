@@ -32,7 +32,7 @@ def test_connections_that_the_server_has_ended_are_not_handed_out(pool, conn):
 def test_what_a_session_remembers_of_a_table_that_was_in_the_place_of_ours_ends_with_it(pool, conn):
     def bury():
         with pool.connection() as own:
-            return instances.bury(own, "partbox", [], known_dead=False)
+            return instances.bury_instances(own, "partbox", [], known_dead=False)
 
     with pool.connection():  # the pool may have two by now: while this one is out, each call has the other
         with conn.transaction():

@@ -9,10 +9,10 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.errors import PartboxError
-from partbox.observe.health.health import list_fatal
+from partbox.observe.health.health import list_fatal_problems
 from partbox.protocol.lease import ChildSigns, HeartbeatStreak
 from partbox.supervisor import loop, worker_pool
-from partbox.supervisor.foreground import run
+from partbox.supervisor.foreground import run_supervisors
 from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.supervisor import Supervisor
 from partbox.worker.slot import Slot
@@ -24,18 +24,18 @@ class Process:
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self.meter = self.instance = self.exit_code = None
-        self.killed = self.ready = self.is_unborn = False
+        self.was_killed = self.is_ready = self.is_unborn = False
         self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
         self.sentinel, self._other_end = socketpair()
-        self.registered = RegisteredProcess(Slot.local(), self.pid)
+        self.registered_process = RegisteredProcess(Slot.create_local(), self.pid)
 
     def kill(self) -> None:
-        self.killed = True
+        self.was_killed = True
 
     def drain(self) -> None:
-        self.registered.draining = True
+        self.registered_process.is_draining = True
 
-    def signs(self) -> ChildSigns:
+    def update_signs(self) -> ChildSigns:
         return ChildSigns(0.0, None, False)
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ def asking(node: Supervisor, frozen: Frozen, *what) -> threading.Thread:
 
 
 def of_loop(node: Supervisor) -> list[str]:
-    return [said for said in list_fatal(node.vitals()) if "loop" in said]
+    return [said for said in list_fatal_problems(node.read_vitals()) if "loop" in said]
 
 
 def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypat
 def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, monkeypatch):
     monkeypatch.setattr(Supervisor, "running", True)
     process = Process()
-    process.instance, process.exit_code, process.registered.draining = "its id", 0, True
+    process.instance, process.exit_code, process.registered_process.is_draining = "its id", 0, True
     node._workers._handles[0] = process
     process.close()
     thread = asking(node, frozen, node._loop._reap)
@@ -120,15 +120,15 @@ def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monk
     monkeypatch.setattr(loop, "KILL_GRACE", 0.05)
     monkeypatch.setattr(worker_pool, "WorkerHandle", lambda *_: Process(_[-1]))
     ended = []
-    running = threading.Thread(target=lambda: ended.append(run([node])))
+    running = threading.Thread(target=lambda: ended.append(run_supervisors([node])))
     running.start()
     assert frozen.asked.wait(120)
     node.stop()
     processes = node.children
     assert len(processes) == 3
-    assert not any(process.killed for process in processes)
+    assert not any(process.was_killed for process in processes)
     node.kill()
-    assert all(process.killed for process in processes)
+    assert all(process.was_killed for process in processes)
     running.join(120)
     assert (ended, node.running) == ([0], True)
     for process in processes:
@@ -166,13 +166,13 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
 )
 def test_what_an_application_says_in_an_error_is_for_the_log(node, failure, said):
     node._loop.failure = failure
-    assert node.vitals().failure == said
+    assert node.read_vitals().failure == said
 
 
 def test_the_end_of_a_node_is_the_end_of_its_own_meters():
     ended = []
     node = Outbox("postgresql://nowhere").supervisor(processes=1, metrics=True)
-    node.meters.ended = lambda: ended.append(1)
+    node.meters.on_end = lambda: ended.append(1)
     node._close()
     assert ended == [1]
 

@@ -29,7 +29,7 @@ def plans(monkeypatch, now):
 
 def calm(nodes, membership_version=1):
     return MembershipView(
-        datetime.now(UTC), (membership_version, nodes), nodes, unassigned=False, orphaned=False, late=[]
+        datetime.now(UTC), (membership_version, nodes), nodes, has_unassigned=False, has_orphaned=False, late_members=[]
     )
 
 
@@ -48,5 +48,5 @@ def test_it_is_read_at_once_when_somebody_joins_or_a_partition_has_no_assignee(n
     planner.plan_if_changed(None, calm(200))
     planner.plan_if_changed(None, calm(201, membership_version=2))
     assert len(plans) == 2
-    planner.plan_if_changed(None, calm(201, membership_version=2)._replace(unassigned=True))
+    planner.plan_if_changed(None, calm(201, membership_version=2)._replace(has_unassigned=True))
     assert len(plans) == 3

@@ -19,7 +19,7 @@ def membership(dsn) -> Iterator[Membership]:
 
 
 def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membership):
-    first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
+    first, second = (RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(2))
     membership.tick([first])
     assert first.slot[PLAN_COUNT] == 1
     membership.tick([first])
@@ -29,7 +29,7 @@ def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membershi
 
 
 def test_those_that_stay_hear_of_the_plan_that_follows_a_death(membership):
-    first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
+    first, second = (RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(2))
     membership.tick([first, second])
     before = first.slot[PLAN_COUNT]
     membership.bury([second], [first])

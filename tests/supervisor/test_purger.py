@@ -205,5 +205,5 @@ def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, 
 
 def test_the_nodes_take_turns_by_their_number_at_the_last_look(dsn, conn):
     with idle(dsn).worker() as worker:
-        worker._membership._peers.nodes = 200
-        assert worker._purging._nodes() == 200
+        worker._membership._peers.node_count = 200
+        assert worker._purging._count_nodes() == 200

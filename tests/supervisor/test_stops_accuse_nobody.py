@@ -39,7 +39,7 @@ class Node:
 
         def busy() -> int:
             child = next((each for each in node.children if each.pid != but), None)
-            return child.pid if child is not None and child.signs().handler is not None else 0
+            return child.pid if child is not None and child.update_signs().handler_seconds is not None else 0
 
         return eventually(busy)
 
@@ -85,7 +85,7 @@ def membership(dsn) -> Iterator[Membership]:
 @pytest.fixture
 def owner(membership, conn) -> RegisteredProcess:
     """A process that owns every partition."""
-    ward = RegisteredProcess(Slot.local(), os.getpid())
+    ward = RegisteredProcess(Slot.create_local(), os.getpid())
     membership.tick([ward])
     conn.execute("update partbox.partition set owner = %s", [ward.slot.instance])
     return ward
@@ -110,6 +110,6 @@ def test_a_process_that_nobody_told_to_end_accuses(membership, owner, conn):
 @pytest.mark.parametrize("vouched", [True, False])
 def test_the_first_tick_of_a_stop_says_so_also_of_a_silent_process(membership, owner, conn, vouched):
     """Its node may be gone before it could bury it."""
-    owner.draining, owner.vouched = True, vouched
+    owner.is_draining, owner.is_vouched = True, vouched
     membership.tick([owner])
     assert conn.execute("select draining from partbox.instance").fetchall() == [(True,)]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from partbox.supervisor.membership import burial_text
-from partbox.supervisor.planner import plan_text
-from partbox.text.wording import counted, describe_exit
+from partbox.supervisor.membership import describe_burial
+from partbox.supervisor.planner import describe_plan
+from partbox.text.wording import describe_exit, format_count
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from partbox.text.wording import counted, describe_exit
     ],
 )
 def test_a_plan_says_what_moves_and_why(moved, members, said):
-    assert plan_text(moved, members) == said
+    assert describe_plan(moved, members) == said
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_plan_says_what_moves_and_why(moved, members, said):
     ],
 )
 def test_a_burial_says_what_is_left(buried, freed, said):
-    assert burial_text(buried, freed) == said
+    assert describe_burial(buried, freed) == said
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_an_exit_code_is_said_in_words(code, said):
     [(1, "process", "1 process"), (2, "process", "2 processes"), (1_000, "record", "1,000 records"), (0, "a", "0 as")],
 )
 def test_things_are_counted_in_their_number(number, what, said):
-    assert counted(number, what) == said
+    assert format_count(number, what) == said

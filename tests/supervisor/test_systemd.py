@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 from waiting import eventually
 
-from partbox.supervisor.foreground import run
+from partbox.supervisor.foreground import run_supervisors
 from partbox.supervisor.systemd import (
     NotifySocket,
     SystemdService,
+    format_status_line,
     is_alive,
-    reached_states,
+    list_reached_states,
     run_as_service,
-    status_line,
     take_socket,
 )
 
@@ -28,7 +28,7 @@ from overviews import process, vitals
 class Told:
     """A socket that keeps what it is told, unless it is full."""
 
-    watchdog = 10.0
+    watchdog_seconds = 10.0
 
     def __init__(self) -> None:
         self.said: list[dict[str, str]] = []
@@ -42,7 +42,7 @@ class Told:
 def looked(told: Told, *nodes) -> SystemdService:
     """A service that has looked at them once."""
     made = SystemdService(
-        [SimpleNamespace(database=f"db{n}", vitals=lambda its=its: its) for n, its in enumerate(nodes)], told
+        [SimpleNamespace(database=f"db{n}", read_vitals=lambda its=its: its) for n, its in enumerate(nodes)], told
     )
     made.notify()
     return made
@@ -51,14 +51,14 @@ def looked(told: Told, *nodes) -> SystemdService:
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ([vitals(process(trusted=False))], []),
-        ([vitals(process(ready=False))], []),
-        ([vitals(process(ready=False), process())], ["READY"]),
-        ([vitals(), vitals(process(trusted=False))], []),
-        ([vitals(), vitals(process(trusted=False), hindrance="cannot connect")], ["READY"]),
-        ([vitals(process(trusted=False), hindrance="cannot connect")], []),
-        ([vitals(), vitals(stopping=True)], []),
-        ([vitals(stopping=True), vitals(stopping=True)], ["STOPPING"]),
+        ([vitals(process(is_trusted=False))], []),
+        ([vitals(process(is_ready=False))], []),
+        ([vitals(process(is_ready=False), process())], ["READY"]),
+        ([vitals(), vitals(process(is_trusted=False))], []),
+        ([vitals(), vitals(process(is_trusted=False), hindrance="cannot connect")], ["READY"]),
+        ([vitals(process(is_trusted=False), hindrance="cannot connect")], []),
+        ([vitals(), vitals(is_stopping=True)], []),
+        ([vitals(is_stopping=True), vitals(is_stopping=True)], ["STOPPING"]),
     ],
     ids=[
         "no lease",
@@ -72,7 +72,7 @@ def looked(told: Told, *nodes) -> SystemdService:
     ],
 )
 def test_it_is_ready_when_all_work_that_can(nodes, said):
-    assert [*reached_states(nodes)] == said
+    assert [*list_reached_states(nodes)] == said
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_it_is_ready_when_all_work_that_can(nodes, said):
     [
         (vitals(), True),
         (vitals(loop_age=6.0), False),
-        (vitals(started=False, loop_age=1_000.0), True),
-        (vitals(running=False, loop_age=1_000.0, stopping=True), True),
-        (vitals(running=False), False),
-        (vitals(process(silent=25.0, vouched=False)), False),
+        (vitals(has_started=False, loop_age=1_000.0), True),
+        (vitals(is_running=False, loop_age=1_000.0, is_stopping=True), True),
+        (vitals(is_running=False), False),
+        (vitals(process(silent_seconds=25.0, is_vouched=False)), False),
         (vitals(heartbeat_age=1_000.0), True),
         (vitals(hindrance="cannot connect to the database"), True),
     ],
@@ -102,9 +102,10 @@ def test_one_loop_that_hangs_keeps_the_sign_of_life_back():
 
 def test_a_status_names_what_each_database_has_and_what_hinders_it():
     assert (
-        status_line([("", vitals(process(partitions=100), process(partitions=28)))]) == "128 partitions in 2 processes"
+        format_status_line([("", vitals(process(partitions=100), process(partitions=28)))])
+        == "128 partitions in 2 processes"
     )
-    said = status_line([("a", vitals(process(partitions=256))), ("b", vitals(hindrance="cannot connect"))])
+    said = format_status_line([("a", vitals(process(partitions=256))), ("b", vitals(hindrance="cannot connect"))])
     assert said == "a: 256 partitions in 1 process; b: 0 partitions in 1 process, cannot connect"
 
 
@@ -127,7 +128,7 @@ def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
         "HOME": "/",
     }
     found = take_socket(surroundings)
-    assert (found.watchdog, surroundings) == (30.0, {"HOME": "/"})
+    assert (found.watchdog_seconds, surroundings) == (30.0, {"HOME": "/"})
     found.close()
 
 
@@ -143,7 +144,7 @@ def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
 )
 def test_the_watchdog_of_another_process_is_not_ours(surroundings, watchdog):
     found = take_socket({"NOTIFY_SOCKET": "/run/notify", **surroundings})
-    assert found.watchdog == watchdog
+    assert found.watchdog_seconds == watchdog
     found.close()
 
 
@@ -185,5 +186,5 @@ def test_an_application_that_runs_nodes_in_a_thread_of_its_own_speaks_for_itself
     thread.start()
     thread.join()
     assert (seen, os.environ["NOTIFY_SOCKET"]) == ([None], "/run/notify")
-    assert run([]) == 0
+    assert run_supervisors([]) == 0
     eventually(lambda: "NOTIFY_SOCKET" not in os.environ)

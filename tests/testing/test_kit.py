@@ -172,7 +172,7 @@ def test_the_outbox_is_given_back_as_it_was(shop, dsn):
         kit.publish("Noted", 1)
         assert [each.payload for each in shop.seen.pop()] == [1]
     assert vars(shop.outbox) == before
-    assert [row.event_type for row in shop.outbox.handlers.table()].count("OfThisTest") == 0
+    assert [row.event_type for row in shop.outbox.handlers.build_table()].count("OfThisTest") == 0
     assert (shop.outbox.handlers.interceptors, shop.outbox.handlers.dead_letter_hook) == ((), None)
     with Kit(shop.outbox, dsn) as kit:
         kit.publish("Noted", 2)

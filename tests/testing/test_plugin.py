@@ -85,7 +85,7 @@ from psycopg.conninfo import conninfo_to_dict
 from partbox.testing import servers
 
 def test_where_it_is(partbox_server):
-    there = [Path(conninfo_to_dict(partbox_server.dsn)["host"]).parent, servers._originals_folder()]
+    there = [Path(conninfo_to_dict(partbox_server.dsn)["host"]).parent, servers._find_originals_folder()]
     assert all(path.exists() for path in there)
     Path("where").write_text("\\n".join(map(str, there)))
 """

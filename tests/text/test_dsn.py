@@ -3,14 +3,14 @@
 import pytest
 
 from partbox.errors import SettingsError
-from partbox.text.dsn import parts
+from partbox.text.dsn import parse_dsn
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "psycopg2"])
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_the_driver_of_a_url_of_sqlalchemy_is_to_be_dropped(scheme, driver):
     with pytest.raises(SettingsError, match=rf"names a driver, .* drop \+{driver}, as in postgresql://") as refused:
-        parts(f"{scheme}+{driver}://user:secret@host/shop")
+        parse_dsn(f"{scheme}+{driver}://user:secret@host/shop")
     assert "secret" not in str(refused.value)
 
 
@@ -26,13 +26,13 @@ def test_the_driver_of_a_url_of_sqlalchemy_is_to_be_dropped(scheme, driver):
 )
 def test_a_misspelt_key_gets_the_one_that_was_meant(dsn, meant):
     with pytest.raises(SettingsError) as refused:
-        parts(dsn)
+        parse_dsn(dsn)
     said = str(refused.value)
     assert (f"(did you mean {meant!r}?)" in said) if meant else ("did you mean" not in said)
     assert "secret" not in said
 
 
 def test_a_good_one_is_read():
-    assert parts("postgresql://u@h:5433/d?sslmode=require") == {
+    assert parse_dsn("postgresql://u@h:5433/d?sslmode=require") == {
         "user": "u", "host": "h", "port": "5433", "dbname": "d", "sslmode": "require",
     }  # fmt: skip

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.text.wording import node_names
+from partbox.text.wording import find_node_names
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def a_process(number: int, supervisor: UUID | None, node: str = "web-1") -> Proc
 
 
 def names(*processes: Process) -> list[str]:
-    found = node_names(processes)
+    found = find_node_names(processes)
     return [found[each.instance_id] for each in processes]
 
 
@@ -46,7 +46,7 @@ def test_processes_that_do_not_say_theirs_are_one_node_as_before():
 
 @given(processes)
 def test_two_processes_have_the_same_name_just_if_name_and_supervisor_are_the_same(found):
-    said = node_names(found)
+    said = find_node_names(found)
     assert said.keys() == {each.instance_id for each in found}
     for each in found:
         for other in found:
@@ -59,4 +59,4 @@ def test_a_name_does_not_depend_on_which_of_its_processes_live_or_on_their_order
     kept = {(each.node, each.supervisor): each for each in found}
     fewer = list(kept.values())
     random.shuffle(fewer)
-    assert node_names(fewer).items() <= node_names(found).items()
+    assert find_node_names(fewer).items() <= find_node_names(found).items()

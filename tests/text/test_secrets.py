@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from partbox.text.secrets import MASK, is_secret, masked, masked_headers, masked_url
+from partbox.text.secrets import MASK, is_secret, mask_headers, mask_secrets, mask_url
 
 SECRETS = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=30).map(lambda text: f"S3{text}")
 
@@ -86,16 +86,16 @@ PROSE = (
 @example(secret="S3TOKEN")  # which reads as a name before the `=` of base64; the next line is not its value
 def test_a_secret_is_shown_in_none_of_the_forms_in_which_it_stands(form, secret):
     text = form.format(secret)
-    shown = masked(f"a: 1, {text}\nand more")
+    shown = mask_secrets(f"a: 1, {text}\nand more")
     assert secret not in shown
     assert MASK in shown
     assert shown.endswith("\nand more")
-    assert masked(shown) == shown
+    assert mask_secrets(shown) == shown
 
 
 @pytest.mark.parametrize("text", PROSE)
 def test_a_text_about_secrets_that_holds_none_stays_as_it_is(text):
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 PARTS = st.sampled_from(
@@ -105,7 +105,7 @@ PARTS = st.sampled_from(
 
 @given(st.lists(PARTS, max_size=8).map("".join))
 def test_whatever_the_text_masking_ends_and_adds_nothing_but_masks(text):
-    shown = masked(text)
+    shown = mask_secrets(text)
     assert sum(map(len, shown.split(MASK))) <= len(text)
 
 
@@ -121,7 +121,7 @@ def test_whatever_the_text_masking_ends_and_adds_nothing_but_masks(text):
 )  # fmt: skip
 def test_a_text_of_a_megabyte_is_masked_before_anybody_gives_up(part):
     """Quadratic time would be many minutes."""
-    assert len(masked(part * (1_000_000 // len(part)))) > 0
+    assert len(mask_secrets(part * (1_000_000 // len(part)))) > 0
 
 
 HEADERS = [
@@ -133,7 +133,7 @@ HEADERS = [
 @given(secret=SECRETS)
 def test_a_header_is_masked_by_its_name_and_any_other_by_the_form_of_its_value(secret):
     headers = {**dict.fromkeys(HEADERS, secret), "dsn": f"postgresql://a:{secret}@h", "source": "web", "author": "ada"}
-    shown = masked_headers(headers)
+    shown = mask_headers(headers)
     assert shown == dict.fromkeys(HEADERS, MASK) | {"dsn": f"postgresql://a:{MASK}@h", "source": "web", "author": "ada"}
 
 
@@ -159,12 +159,12 @@ def test_the_secrets_of_a_connection_string_are_known_by_their_names(name):
     ],
 )
 def test_of_a_url_everything_is_shown_but_what_may_be_secret(url, seen):
-    assert masked_url(url) == seen
+    assert mask_url(url) == seen
 
 
 def test_the_secret_of_a_webhook_is_masked_wherever_it_stands():
-    assert masked("signed with whsec_MDEy+/==, and sent") == "signed with ***, and sent"
+    assert mask_secrets("signed with whsec_MDEy+/==, and sent") == "signed with ***, and sent"
 
 
 def test_the_id_of_an_aws_key_is_masked_wherever_it_stands():
-    assert masked("credential AKIAIOSFODNN7EXAMPLE/20260131/eu") == "credential ***/20260131/eu"
+    assert mask_secrets("credential AKIAIOSFODNN7EXAMPLE/20260131/eu") == "credential ***/20260131/eu"

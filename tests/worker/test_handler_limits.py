@@ -18,19 +18,21 @@ def routes():
     handlers.register(print, "mail", name="mail", at_once=1)
     handlers.register(print, "ship", name="ship")
     handlers.register(lambda event, conn: None, "book", name="book", transactional=True)
-    return handlers.routes("default", Settings()).map(lambda handler: Endpoint(handler, (), 100, Observers()))
+    return handlers.build_routes("default", Settings()).map_handlers(
+        lambda handler: Endpoint(handler, (), 100, Observers())
+    )
 
 
 def kinds(routes):
-    return {each.handler.name: each.run_kind for each in routes.registered()}
+    return {each.handler.name: each.run_kind for each in routes.list_registered()}
 
 
 def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_given_no_more(routes):
     limits = HandlerLimits(routes, Engine().limits)
-    limits.override({})
+    limits.override_limits({})
     declared = {"charge": Limit(Rate(5), 2, "tenant_id"), "mail": Limit(at_once=1)}
-    assert limits.in_force == declared
-    limits.override(
+    assert limits.effective_limits == declared
+    limits.override_limits(
         {
             "charge": Limit(Rate(7)),
             "ship": Limit(at_once=3),
@@ -39,10 +41,10 @@ def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_giv
             "x": Limit(Rate(1)),
         }
     )
-    assert limits.in_force == {"charge": Limit(Rate(7), None, "tenant_id"), "ship": Limit(at_once=3)}
+    assert limits.effective_limits == {"charge": Limit(Rate(7), None, "tenant_id"), "ship": Limit(at_once=3)}
     limited = {name for name, kind in kinds(routes).items() if kind is RunKind.LIMITED}
     assert limited == {"charge", "ship"}
     assert kinds(routes)["book"] is RunKind.TRANSACTIONAL
-    limits.override({})
-    assert limits.in_force == declared
+    limits.override_limits({})
+    assert limits.effective_limits == declared
     assert kinds(routes)["ship"] is RunKind.SYNC

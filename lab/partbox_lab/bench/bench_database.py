@@ -7,7 +7,7 @@ from typing import Any
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import drop
+from partbox.demo.workspace import drop_schema
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
@@ -49,7 +49,7 @@ class BenchDatabase:
     @property
     def at_once(self) -> bool:
         """True if the user does not want to wait for an orderly stop, so that processes are killed."""
-        return self._interrupts.at_once.is_set()
+        return self._interrupts.immediate_stop.is_set()
 
     def outbox(self, handler: Any = None, subscription: str = "default", **settings: Any) -> Outbox:
         """Return an enabled outbox whose sessions are called `name` in `pg_stat_activity`. A handler gets all events of
@@ -63,12 +63,12 @@ class BenchDatabase:
     def check(self) -> None:
         """Raise KeyboardInterrupt if the user pressed Ctrl-C. Only calls of this method end the bench, so no step is
         left half done."""
-        if self._interrupts.asked.is_set():
+        if self._interrupts.stop_requested.is_set():
             raise KeyboardInterrupt
 
     def pause(self, seconds: float) -> None:
         """Sleep for `seconds`. Raise KeyboardInterrupt as soon as the user interrupts."""
-        self._interrupts.asked.wait(seconds)
+        self._interrupts.stop_requested.wait(seconds)
         self.check()
 
     def until(self, reached: Callable[[], bool], what: str, seconds: float = PATIENCE, look: float = LOOK) -> None:
@@ -82,7 +82,7 @@ class BenchDatabase:
 
     def fresh(self) -> None:
         """Drop the schema and create it anew."""
-        drop(self.conn, self.schema)
+        drop_schema(self.conn, self.schema)
         migrate(self.dsn, self.schema)
         self._loaded = 0
 

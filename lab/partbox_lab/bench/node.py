@@ -118,7 +118,7 @@ class BenchNode:
     def empty(self) -> bool:
         """Return True if all events are delivered and saved. Raise PartboxError if the node has ended."""
         self._look()
-        work = self._supervisor.outstanding()
+        work = self._supervisor.find_outstanding_work()
         return work is not None and work.is_done
 
     def drain(

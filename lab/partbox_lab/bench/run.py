@@ -10,7 +10,7 @@ import psycopg
 
 from partbox.errors import PartboxError
 from partbox.terminal.interrupts import Interrupts, redirect_stderr
-from partbox.text.wording import in_short
+from partbox.text.wording import shorten_text
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged
 from partbox_lab.bench.cpu import StolenTime
@@ -93,7 +93,7 @@ class _Measurement:
             # Without its connection, no other group can be measured either.
             if self._database.conn.broken:
                 raise
-            reason = in_short(str(error), LONGEST)
+            reason = shorten_text(str(error), LONGEST)
             for name in wanted - self._found.keys():
                 self._note(Unmeasured(name, reason, failed=True))
 

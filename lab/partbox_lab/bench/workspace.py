@@ -8,8 +8,8 @@ from typing import Final
 import psutil
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.connect import resolve
-from partbox.text.dsn import parts
+from partbox.db.connect import resolve_dsn
+from partbox.text.dsn import parse_dsn
 from partbox_lab.workspace import Workspace, workspace
 
 SCHEMA: Final = "partbox_bench"
@@ -24,7 +24,9 @@ def bench_workspace(
     """Create the workspace and remove it at the end. Raise SettingsError if the schema exists. An embedded server
     allows `connections` and runs the programs in `binaries`. `settings` override the usual settings."""
     found = (
-        None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
+        None
+        if dsn is None
+        else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parse_dsn(resolve_dsn(dsn))})
     )
     options = _options(connections) | settings
     with workspace(found, SCHEMA, program="bench", options=options, binaries=binaries) as place:

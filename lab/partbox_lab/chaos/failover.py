@@ -36,7 +36,7 @@ class Failover:
         followed."""
         standby = Server(self._place.folder / DATA / f"standby-{next(self._numbers)}", options=server.options)
         with ExitStack() as undo:
-            undo.callback(shutil.rmtree, standby.data, ignore_errors=True)
+            undo.callback(shutil.rmtree, standby.data_folder, ignore_errors=True)
             undo.callback(standby.stop, "immediate")
             if not self._follows(standby, server):
                 return None
@@ -47,7 +47,7 @@ class Failover:
                 statements.promote(conn, self._place.schema)
             self._place.move(standby)
             undo.pop_all()
-        shutil.rmtree(server.data / "pgdata")
+        shutil.rmtree(server.data_folder / "pgdata")
         return at
 
     def _follows(self, standby: Server, server: Server) -> bool:
@@ -56,7 +56,7 @@ class Failover:
             follow(standby, server)
             with self._place.connect("chaos") as conn:
                 # `life` is still unreadable if no node has come back since the last failover.
-                server_incarnation.begin(conn, self._place.schema)
+                server_incarnation.read_incarnation(conn, self._place.schema)
                 statements.change_rights(conn, self._place.schema, "renew", "life", "")
                 written = statements.written(conn, self._place.schema)
                 until = time.monotonic() + PATIENCE

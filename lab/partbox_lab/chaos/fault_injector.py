@@ -250,7 +250,7 @@ class FaultInjector:
     def _free_server(self) -> Server | None:
         """Return the embedded server if it runs, after undoing the faults that would delay its stop."""
         server = self._place.server
-        if server is None or not server.running:
+        if server is None or not server.is_running:
             return None
         self._backends.go_on()
         self._make_room()
@@ -259,7 +259,7 @@ class FaultInjector:
     def _fill_disk(self, step: ScheduledFault) -> str | None:
         """Fill the disk of the server. The watcher expects a crash at once, as the server may end at any time."""
         server, disk = self._place.server, self._disk
-        if disk is None or disk.full or server is None or not server.running:
+        if disk is None or disk.full or server is None or not server.is_running:
             return None
         self._backends.go_on()
         self._watcher.crashed()

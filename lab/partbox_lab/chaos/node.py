@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from partbox.embedded.processes import arguments
+from partbox.embedded.processes import read_arguments
 from partbox_lab import processes
 
 RUN: Final = "from partbox.cli import main; main()"
@@ -85,7 +85,7 @@ class Node:
 
     def workers(self) -> list[int]:
         """Return the process ids of the workers, including workers that are still starting."""
-        return [pid for pid in self.family() if "--multiprocessing-fork" in arguments(pid)]
+        return [pid for pid in self.family() if "--multiprocessing-fork" in read_arguments(pid)]
 
     def signal_all(self, number: signal.Signals) -> None:
         """Send a signal to all processes."""

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.cluster_view import summary_table
+from partbox.terminal.cluster_view import build_summary_table
 from partbox_lab.chaos.explained_duplicates import Judgement
 from partbox_lab.chaos.journal import HandlerCall
 from partbox_lab.chaos.oracle import LoggedEvent
@@ -73,7 +73,7 @@ class ChaosReport:  # one field for each entry of the JSON of a run
 
     def table(self) -> Table:
         """Return the report as a table."""
-        return summary_table(self._rows())
+        return build_summary_table(self._rows())
 
     def verdict(self) -> Text:
         """Return the last line: all promises kept, or the broken promises and the folder with the history."""

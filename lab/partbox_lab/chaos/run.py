@@ -128,8 +128,8 @@ class _Run:
         for _ in range(self._plan.nodes):
             self._fleet.join()
         self._watcher.start()
-        self._wait(lambda: self._watcher.settled, TO_START, self._interrupts.asked.is_set)
-        if not self._watcher.settled and not self._interrupts.asked.is_set():
+        self._wait(lambda: self._watcher.settled, TO_START, self._interrupts.stop_requested.is_set)
+        if not self._watcher.settled and not self._interrupts.stop_requested.is_set():
             raise PartboxError(f"the nodes do not start within {TO_START:g} s: {self._fleet.last_words()}")
         self._began = time.monotonic()
         self._say(f"{self._plan.nodes} nodes own all partitions; seed {self._plan.seed}")
@@ -139,17 +139,17 @@ class _Run:
     def _disturb(self) -> None:
         """Carry out the schedule until the time is over, undo all faults, and stop the publishers except `Leaping`."""
         steps = list(schedule(self._plan.seed, self._plan.seconds, self._capabilities.faults))
-        while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
+        while self._elapsed < self._plan.seconds and not self._interrupts.stop_requested.is_set():
             while steps and steps[0].at <= self._elapsed:
                 self._injector.do(steps.pop(0))
             self._injector.settle()
             self._fleet.tend()
             self._look()
-            self._interrupts.asked.wait(LOOK)
+            self._interrupts.stop_requested.wait(LOOK)
         self._lasted = self._elapsed
         self._say("publishers stop; everything is mended")
         self._injector.finish()
-        stop([each for each in self._publishers if each not in self._leaping], self._interrupts.at_once.wait)
+        stop([each for each in self._publishers if each not in self._leaping], self._interrupts.immediate_stop.wait)
         if self._capabilities.two_phase:
             with self._place.connect("chaos") as conn:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
@@ -166,9 +166,9 @@ class _Run:
                 self._fleet.tend()
                 return left() == 0
 
-            beside = self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
+            beside = self._wait(drained, TO_DRAIN, self._interrupts.immediate_stop.is_set, 0.5)
             self._let_go()
-            return beside and self._wait(drained, TO_DRAIN, self._interrupts.at_once.is_set, 0.5)
+            return beside and self._wait(drained, TO_DRAIN, self._interrupts.immediate_stop.is_set, 0.5)
 
     def _publish(self) -> None:
         """Publish and commit one event, to show that the database accepts writes again."""
@@ -180,7 +180,7 @@ class _Run:
     def _let_go(self) -> None:
         for each in self._leaping:
             each.let_go.set()
-        stop(self._leaping, self._interrupts.at_once.wait)
+        stop(self._leaping, self._interrupts.immediate_stop.wait)
 
     def _stop(self) -> list[str]:
         self._say("the nodes leave")
@@ -213,7 +213,7 @@ class _Run:
             deliveries=len(deliveries),
             drained=drained,
             drain_seconds=round(drain_seconds, 1),
-            interrupted_by_user=self._interrupts.asked.is_set(),
+            interrupted_by_user=self._interrupts.stop_requested.is_set(),
             repeats={cause: count for cause, count in judgement.repeats.items() if cause != UNEXPLAINED},
             in_flight=judgement.in_flight,
             violations={name: len(those) for name, those in found.items()},

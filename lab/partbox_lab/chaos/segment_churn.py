@@ -74,8 +74,8 @@ class SegmentChurn(threading.Thread):
     def begin(self) -> None:
         """Use up most ids of the first segment, which is large, and start the thread."""
         with self._place.connect(ROLE) as conn:
-            drawn = steps.drawn(conn, self._schema)
-            ends = [each.upper for each in steps.segments(conn, self._schema) if each.upper and each.upper > drawn]
+            drawn = steps.find_newest_id(conn, self._schema)
+            ends = [each.upper for each in steps.list_segments(conn, self._schema) if each.upper and each.upper > drawn]
             statements.leap(conn, self._schema, min(ends) - drawn - AHEAD * SIZE)
         self.start()
 
@@ -113,21 +113,21 @@ class SegmentChurn(threading.Thread):
         if time.monotonic() > self._moved + PACE:
             self._moved = time.monotonic()
             statements.leap(conn, self._schema, SIZE)
-        found, drawn = steps.segments(conn, self._schema), steps.drawn(conn, self._schema)
+        found, drawn = steps.list_segments(conn, self._schema), steps.find_newest_id(conn, self._schema)
         for ids in following(found, drawn):
-            self._take(conn, "kill-attach", partial(steps.add, conn, self._schema, ids))
+            self._take(conn, "kill-attach", partial(steps.add_segment, conn, self._schema, ids))
         for each, _ in rules.list_expired(found, drawn, RETAIN, None):
             self._take(conn, "kill-truncate", partial(self._empty, conn, each.lower))
-        for each in rules.empty_segments(found, drawn):
+        for each in rules.list_empty_segments(found, drawn):
             self._take(conn, "kill-drop", partial(self._drop, conn, each.lower))
 
     def _empty(self, conn: Connection[Any], lower: int | None) -> str | None:
-        return steps.empty(conn, self._schema, lower or 0, RETAIN).problem
+        return steps.empty_segment(conn, self._schema, lower or 0, RETAIN).problem
 
     def _drop(self, conn: Connection[Any], lower: int | None) -> str | None:
-        problem = steps.detach(conn, self._schema, lower or 0)
+        problem = steps.detach_segment(conn, self._schema, lower or 0)
         if problem is None:
-            steps.drop(conn, self._schema)
+            steps.drop_detached(conn, self._schema)
         return problem
 
     def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:

@@ -133,7 +133,7 @@ def set_flag(conn: Conn, schema: str, ahead: int | None) -> None:
 
 def ring(conn: Conn, schema: str) -> None:
     """Ring the bell for all workers."""
-    bell.notify(conn, schema, RING_ALL)
+    bell.notify_listeners(conn, schema, RING_ALL)
 
 
 def lower_flag(conn: Conn, schema: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any, Final
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.connect import resolve
-from partbox.demo.workspace import drop
+from partbox.db.connect import resolve_dsn
+from partbox.demo.workspace import drop_schema
 from partbox.errors import SettingsError
-from partbox.text.dsn import parts
+from partbox.text.dsn import parse_dsn
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.faults import LEASE
 from partbox_lab.chaos.full_disk import OwnDisk
@@ -32,7 +32,7 @@ QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema is abandon
 def chaos_workspace(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
     """Hold the workspace of a run, its server on `disk` if that can be had. Raise `SettingsError` if the schema exists
     already and no earlier run has left it."""
-    found = None if dsn is None else _with_timeout(resolve(dsn))
+    found = None if dsn is None else _with_timeout(resolve_dsn(dsn))
     with workspace(
         found,
         schema,
@@ -60,8 +60,8 @@ def _clear(conn: Connection[Any], schema: str) -> None:
         raise SettingsError(
             f"another `partbox chaos` runs in schema {schema!r}: wait for its end, or name another one by --schema"
         )
-    drop(conn, schema)
+    drop_schema(conn, schema)
 
 
 def _with_timeout(dsn: str) -> str:
-    return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(dsn)})
+    return make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parse_dsn(dsn)})

@@ -11,7 +11,7 @@ import typer
 
 from partbox import settings
 from partbox.cli.shell.options import Json
-from partbox.cli.shell.output import console, print_json, table
+from partbox.cli.shell.output import build_table, make_console, print_json
 from partbox.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _show(report: "BenchReport", json: bool) -> None:
     if json:
         print_json(report.plain())
         return
-    out = console()
+    out = make_console()
     out.print(*report.header(), "", report.table(out.width), "", report.verdict(), sep="\n")
 
 
@@ -102,7 +102,7 @@ def _list(lines: "LineSet", wanted: frozenset[str], json: bool) -> None:
         print_json(budgets)
         return
     rows = ((each.name, each.shown(), each.what) for each in budgets)
-    console().print(table(("line", "budget", "measured"), rows, whole=("line", "budget")))
+    make_console().print(build_table(("line", "budget", "measured"), rows, whole=("line", "budget")))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 
 from partbox import settings
 from partbox.cli.shell.options import Json
-from partbox.cli.shell.output import console, print_json
+from partbox.cli.shell.output import make_console, print_json
 from partbox.errors import SettingsError
 
 R = TypeVar("R")
@@ -74,7 +74,7 @@ def chaos(
     if json:
         print_json(report.plain())
     else:
-        console().print("", report.table(), "", report.verdict(), sep="\n")
+        make_console().print("", report.table(), "", report.verdict(), sep="\n")
     raise typer.Exit(report.code)
 
 

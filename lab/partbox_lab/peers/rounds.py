@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from partbox.errors import PartboxError
-from partbox.text.wording import in_short
+from partbox.text.wording import shorten_text
 from partbox_lab.bench.rounds import rotated
 from partbox_lab.peers.install import Folder
 from partbox_lab.peers.measure import disordered, drained, latency, published
@@ -86,7 +86,7 @@ def _attempt(result: Result, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:
-        reason = in_short(str(error), LONGEST)
+        reason = shorten_text(str(error), LONGEST)
         said = reason if isinstance(error, PartboxError) else f"{type(error).__name__}: {reason}"
         result.error = result.error or said
         say(f"  {result.peer}: {said}")

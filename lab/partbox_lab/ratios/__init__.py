@@ -28,5 +28,5 @@ def running(node: "Supervisor") -> "Iterator[Supervisor]":
 
 def wait_empty(node: "Supervisor") -> None:
     """Wait until all events are delivered and saved."""
-    while (work := node.outstanding()) is None or not work.is_done:
+    while (work := node.find_outstanding_work()) is None or not work.is_done:
         time.sleep(0.1)

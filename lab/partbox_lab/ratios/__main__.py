@@ -16,7 +16,7 @@ import psycopg
 
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import drop
+from partbox.demo.workspace import drop_schema
 from partbox_lab.bench import statements
 from partbox_lab.bench.cpu import cpu_seconds
 from partbox_lab.bench.rounds import in_turn
@@ -85,7 +85,7 @@ def _round(place: Workspace, given: argparse.Namespace) -> tuple[float, float, f
 
 
 def _load(conn: Conn, place: Workspace, given: argparse.Namespace) -> None:
-    drop(conn, place.schema)
+    drop_schema(conn, place.schema)
     migrate(place.dsn, place.schema)
     conn.execute(query("ratios_load", place.schema), {"events": given.events, "aggregates": given.aggregates})
     statements.vacuum(conn, place.schema)

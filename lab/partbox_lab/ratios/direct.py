@@ -23,7 +23,7 @@ from partbox.codecs import JSON, Codecs
 from partbox.db.blocking import use_raw_loaders
 from partbox.events import ClaimContext, DeliveredEvent
 from partbox.sinks.message import SOURCE, Message, Topic
-from partbox.sinks.sqs import _entry
+from partbox.sinks.sqs import _build_entry
 from partbox_lab.bench.workspace import SCHEMA
 from partbox_lab.sql import query
 
@@ -239,7 +239,7 @@ async def sqs(url: str) -> AsyncIterator[Sender]:
     def made(event: DirectEvent) -> tuple[str, dict[str, Any]]:
         if event.topic not in queues:
             queues[event.topic] = client.get_queue_url(QueueName=f"{event.topic}.fifo")["QueueUrl"]
-        return queues[event.topic], _entry(0, Message(event.delivered, event.topic))
+        return queues[event.topic], _build_entry(0, Message(event.delivered, event.topic))
 
     def ten(ready: Sequence[tuple[str, dict[str, Any]]]) -> None:
         entries = [entry | {"Id": str(number)} for number, (_, entry) in enumerate(ready)]

@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 from partbox import Event, Outbox
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 from partbox_lab.sql import query
 
@@ -55,7 +55,7 @@ def main() -> None:
         _events(conn, place.dsn, given)
         for kind, scraped, transactional in KINDS:
             for processes in (1, 4):
-                print(f"{kind}, {counted(processes, 'process')}", flush=True)
+                print(f"{kind}, {format_count(processes, 'process')}", flush=True)
                 _node(conn, place.dsn, place.folder, given, scraped, transactional, processes)
 
 

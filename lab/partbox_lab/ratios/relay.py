@@ -20,7 +20,7 @@ import psycopg
 from partbox import Outbox
 from partbox.cli.commands.relay import build_relay
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import drop
+from partbox.demo.workspace import drop_schema
 from partbox.settings.relay_target import RelayTarget
 from partbox_lab.bench.cpu import total
 from partbox_lab.bench.rounds import rotated
@@ -134,7 +134,7 @@ def _by_tool(dsn: str, kind: str, url: str, template: str, events: int, given: a
 
 def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
     with psycopg.connect(dsn, autocommit=True) as conn:
-        drop(conn, SCHEMA)
+        drop_schema(conn, SCHEMA)
         migrate(dsn, SCHEMA)
         target = RelayTarget(to=url, topic=template)
         outbox = Outbox(dsn, schema=SCHEMA)

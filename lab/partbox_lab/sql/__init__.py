@@ -7,4 +7,4 @@ from typing import Final
 from partbox.db import sql
 
 # Returns a named query, composed for a schema: see `partbox.db.sql.query`.
-query: Final = partial(sql.query, queries=Path(__file__).parent)
+query: Final = partial(sql.load_query, queries=Path(__file__).parent)

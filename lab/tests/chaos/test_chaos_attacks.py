@@ -14,7 +14,7 @@ from test_chaos_command import chaos, ended, make_open_folder
 from waiting import eventually
 
 from partbox.outbox import Outbox
-from partbox.protocol.bell import channel
+from partbox.protocol.bell import build_channel_name
 from partbox_lab.chaos import fault_injector, statements
 from partbox_lab.chaos.fault_injector import FaultInjector
 from partbox_lab.chaos.faults import FAULTS, LEASE, chosen, possible
@@ -214,7 +214,7 @@ def test_the_flag_is_tampered_with_until_the_end(conn, act, fault, shows):
 
 def test_all_workers_are_rung_for_without_end(dsn, conn, act):
     injector = act()
-    conn.execute(f'listen "{channel("partbox")}"')
+    conn.execute(f'listen "{build_channel_name("partbox")}"')
     injector.do(step("bell-storm"))
     heard = [each.payload for each in conn.notifies(timeout=30, stop_after=5)]
     injector.finish()

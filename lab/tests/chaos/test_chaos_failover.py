@@ -49,7 +49,7 @@ def test_a_standby_that_does_not_follow_changes_nothing(place, monkeypatch):
     assert place.server is server
     with place.connect("test") as conn:
         conn.execute("select partbox.publish('Placed', json '1')")
-    assert not list(server.data.glob("standby-*"))
+    assert not list(server.data_folder.glob("standby-*"))
 
 
 @pytest.mark.thorough

@@ -111,7 +111,7 @@ def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
 
 def test_what_no_purge_takes_away_is_told(conn):
     conn.execute("create table partbox.record_7 (id bigint)")
-    assert steps.exclude(conn, "partbox", IdRange(5_000_000, 6_000_000)) is None
+    assert steps.exclude_ids(conn, "partbox", IdRange(5_000_000, 6_000_000)) is None
     conn.execute(
         "insert into partbox.record (id, partition, event_id, event_type) values (30000000, 0, gen_random_uuid(), 'T')"
     )

@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from partbox.cli.shell.options import OutboxOptions, Since, Until, option, with_option_groups
-from partbox.cli.shell.output import ListColumn, moment, print_list
+from partbox.cli.shell.output import ListColumn, format_time, print_list
 from partbox.db.operator.actions import OperatorAction
 from partbox.operations.actions import Actions
-from partbox.text.printing import first_few
+from partbox.text.printing import format_first_numbers
 
 Limit = Annotated[int, option("N", "Maximum number of actions.")]
 Act = Annotated[str | None, option("WORDS", 'Only this one, such as "dead replay", or any replay.', "--action")]
@@ -33,25 +33,29 @@ def actions(
     Example: partbox actions --action discard --subscription audit --json
     """
     asked = {"action": action, "subscription": subscription, "since": since, "until": until}
-    found = outbox.verbs(Actions).list(limit, **asked)
+    found = outbox.create_operations(Actions).list(limit, **asked)
     said = " and ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     more = f"the {limit:,} newest: --limit shows more" if len(found) == limit else ""
     print_list(found, LIST_COLUMNS, outbox.json, nothing=f"no action{said and f' with {said}'}", more=more)
 
 
-def _target(each: OperatorAction) -> str:
+def _format_target(each: OperatorAction) -> str:
     said = []
     for name, value in each.target.items():
-        given = value if isinstance(value, dict) else {name: first_few(value) if isinstance(value, list) else value}
+        given = (
+            value
+            if isinstance(value, dict)
+            else {name: format_first_numbers(value) if isinstance(value, list) else value}
+        )
         said += [f"{name.replace('_', ' ')} {value}" for name, value in given.items()]
     return ", ".join(said)
 
 
 LIST_COLUMNS = (
-    ListColumn("at", lambda each: moment(each.at), "whole"),
+    ListColumn("at", lambda each: format_time(each.at), "whole"),
     ListColumn("who", lambda each: each.who),
     ListColumn("action", lambda each: each.action, "whole"),
     ListColumn("subscription", lambda each: each.subscription or "-"),
     ListColumn("count", lambda each: f"{each.count:,}", "number"),
-    ListColumn("on", _target),
+    ListColumn("on", _format_target),
 )

@@ -15,7 +15,15 @@ from partbox.cli.shell.options import (
     option,
     with_option_groups,
 )
-from partbox.cli.shell.output import ListColumn, error_of, in_short, moment, print_answer, print_list, printable
+from partbox.cli.shell.output import (
+    ListColumn,
+    escape_unprintable,
+    format_error,
+    format_time,
+    print_answer,
+    print_list,
+    shorten_text,
+)
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys
 
@@ -53,7 +61,7 @@ def list_(
 
     Example: partbox blocked list --group --since 2h
     """
-    keys = outbox.verbs(BlockedKeys)
+    keys = outbox.create_operations(BlockedKeys)
     found: Any = (keys.groups if group else keys.list)(limit, since=since, until=until, subscription=subscription)
     between = "".join(f" {name} {value!r}" for name, value in (("since", since), ("until", until)) if value)
     nothing = f"no blocked aggregate{between} in subscription {subscription!r}"
@@ -69,7 +77,9 @@ def retry(*, key: AggregateArguments, subscription: Subscription = "default", ou
 
     Example: partbox blocked retry Order 7
     """
-    head = outbox.verbs(BlockedKeys).retry_now(key.aggregate_type, key.aggregate_id, subscription=subscription)
+    head = outbox.create_operations(BlockedKeys).retry_now(
+        key.aggregate_type, key.aggregate_id, subscription=subscription
+    )
     if not head.changed:
         text = f"nothing to do: record {head.record_id} is {head.state} and waits only for a worker"
     elif head.state == "dead":
@@ -88,8 +98,10 @@ def skip(
 
     Example: partbox blocked skip Order 7 --reason "customer is gone"
     """
-    head = outbox.verbs(BlockedKeys).skip(key.aggregate_type, key.aggregate_id, reason, subscription=subscription)
-    name = printable(f"{key.aggregate_type} {key.aggregate_id}")
+    head = outbox.create_operations(BlockedKeys).skip(
+        key.aggregate_type, key.aggregate_id, reason, subscription=subscription
+    )
+    name = escape_unprintable(f"{key.aggregate_type} {key.aggregate_id}")
     text = (
         f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
         f"`partbox dead replay {head.record_id}` brings it back"
@@ -97,29 +109,29 @@ def skip(
     print_answer(outbox.json, head._asdict(), text)
 
 
-def _aggregate(each: BlockedKey | BlockedGroup) -> str:
+def _format_aggregate(each: BlockedKey | BlockedGroup) -> str:
     return f"{each.aggregate_type} {each.aggregate_id}"
 
 
 LIST_COLUMNS = (
-    ListColumn("aggregate", _aggregate),
+    ListColumn("aggregate", _format_aggregate),
     ListColumn("head", lambda each: str(each.record_id), "number"),
     ListColumn("type", lambda each: each.event_type),
     ListColumn("state", lambda each: each.state),
-    ListColumn("due", lambda each: moment(each.due_at), "whole"),
+    ListColumn("due", lambda each: format_time(each.due_at), "whole"),
     ListColumn("attempts", lambda each: str(each.attempts), "number"),
     ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
-    ListColumn("since", lambda each: moment(each.blocked_since), "whole"),
+    ListColumn("since", lambda each: format_time(each.blocked_since), "whole"),
     ListColumn("worker", lambda each: f"{each.node} {each.pid}" if each.node is not None else "none"),
-    ListColumn("error", lambda each: in_short(error_of(each))),
+    ListColumn("error", lambda each: shorten_text(format_error(each))),
 )
 GROUP_COLUMNS = (
     ListColumn("aggregates", lambda each: f"{each.keys:,}", "number"),
     ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
-    ListColumn("since", lambda each: moment(each.since_from), "whole"),
-    ListColumn("to", lambda each: moment(each.since_to), "whole"),
+    ListColumn("since", lambda each: format_time(each.since_from), "whole"),
+    ListColumn("to", lambda each: format_time(each.since_to), "whole"),
     ListColumn("type", lambda each: each.event_type),
     ListColumn("state", lambda each: each.state),
-    ListColumn("oldest", _aggregate),
-    ListColumn("its error", lambda each: in_short(error_of(each))),
+    ListColumn("oldest", _format_aggregate),
+    ListColumn("its error", lambda each: shorten_text(format_error(each))),
 )

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import OutboxOptions, option, with_option_groups
 from partbox.cli.shell.output import print_answer
-from partbox.db.session import session
+from partbox.db.session import open_session
 from partbox.errors import PartboxError
 from partbox.publish import cancellation
 
@@ -28,8 +28,8 @@ def cancel(
 
     Example: partbox cancel 01a2201a-0da4-758e-9625-8cffb092df9c
     """
-    settings = outbox.settings()
-    with session(lambda: database(settings), settings, "partbox cancel") as conn, conn.transaction():
+    settings = outbox.load_settings()
+    with open_session(lambda: build_dsn(settings), settings, "partbox cancel") as conn, conn.transaction():
         in_time = cancellation.cancel(conn, settings.schema_name, event, key)
     if not in_time:
         remedy = f"`partbox find {event or key}` tells what became of it"

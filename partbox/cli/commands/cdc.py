@@ -8,15 +8,15 @@ import psycopg
 import typer
 
 from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, connect, default_name, properties
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import DatabaseOptions, flag, option, with_option_groups
-from partbox.cli.shell.output import print_json, printable
+from partbox.cli.shell.output import escape_unprintable, print_json
 from partbox.db.connect import connect_plain
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
-from partbox.text.dsn import parts
-from partbox.text.wording import command
+from partbox.text.dsn import parse_dsn
+from partbox.text.wording import format_command
 
 app = typer.Typer(
     help="Change data capture: Debezium reads the log from the WAL, and no worker does.", no_args_is_help=True
@@ -73,25 +73,25 @@ def debezium(
 
     Example: partbox cdc debezium --dsn postgresql://localhost/shop > connector.json
     """
-    settings, route = outbox.settings(), TopicRoute(topic)
+    settings, route = outbox.load_settings(), TopicRoute(topic)
     schema = settings.schema_name
-    with connect_plain(database(settings)) as conn:
-        migrate.check(conn, schema)
-        made = _connector(conn, schema, route, start, name, role)
+    with connect_plain(build_dsn(settings)) as conn:
+        migrate.check_schema_version(conn, schema)
+        made = _build_connector(conn, schema, route, start, name, role)
         state = db.load_readiness(conn, schema, made.name)
-        by_socket = not _host(conn)
+        by_socket = not _read_tcp_host(conn)
     if sql:
         typer.echo(db.setup_script(made.schema, role=made.role, publication=made.name), nl=False)
     elif form is ConfigFormat.CONNECT:
         print_json(connect(made.name, made.options()))
     else:
         typer.echo(properties(made.name, made.options()), nl=False)
-    notes = _server_notes(state) if sql else _notes(made, state, form, settings.pooler, by_socket)
+    notes = _list_server_notes(state) if sql else _list_notes(made, state, form, settings.pooler, by_socket)
     for note in notes:
-        typer.echo(f"partbox: {printable(note)}", err=True)
+        typer.echo(f"partbox: {escape_unprintable(note)}", err=True)
 
 
-def _connector(
+def _build_connector(
     conn: psycopg.Connection, schema: str, route: TopicRoute, start: SnapshotFrom, name: str | None, role: str
 ) -> Connector:
     info = conn.info
@@ -99,7 +99,9 @@ def _connector(
         name=default_name(info.dbname, schema) if name is None else name,
         schema=schema,
         role=role,
-        address=ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode")),
+        address=ServerAddress(
+            _read_tcp_host(conn) or "localhost", info.port, info.dbname, parse_dsn(info.dsn).get("sslmode")
+        ),
         route=route,
         whole=start is SnapshotFrom.BEGINNING,
         snapshot=db.connector_statement("snapshot", schema),
@@ -107,22 +109,24 @@ def _connector(
     )
 
 
-def _host(conn: psycopg.Connection) -> str:
+def _read_tcp_host(conn: psycopg.Connection) -> str:
     # The text is empty if the connection uses a local socket.
     host = conn.info.host
     return "" if host.startswith(("/", "@")) else host
 
 
-def _notes(made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: bool, by_socket: bool) -> Iterator[str]:
+def _list_notes(
+    made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: bool, by_socket: bool
+) -> Iterator[str]:
     # The notes are about values that are missing from the configuration, and about steps that remain.
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
         yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"
     if pooler:
         yield "a pooler passes no replication: put the server's own host and port for those of the pooler"
-    yield from _server_notes(state)
+    yield from _list_server_notes(state)
     options = ["--sql", "--name", made.name, "--role", made.role]
-    prepare = f"{command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
+    prepare = f"{format_command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
     if not state.publication:
         yield f"publication {made.name!r} is not there, and no connector starts without it: {prepare}"
     elif not state.published:
@@ -130,7 +134,7 @@ def _notes(made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: boo
         yield f"publication {made.name!r} {wrong}: drop it; {prepare}"
 
 
-def _server_notes(state: CdcReadiness) -> Iterator[str]:
+def _list_server_notes(state: CdcReadiness) -> Iterator[str]:
     if state.wal_level != "logical":
         remedy = "`alter system set wal_level = logical`, then restart the server"
         yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"

@@ -4,9 +4,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from partbox.cli.shell.flags import load, typed
+from partbox.cli.shell.flags import load_settings, read_typed_flags
 from partbox.cli.shell.options import OutboxOptions, argument, flag, with_option_groups
-from partbox.cli.shell.output import console, print_json, table
+from partbox.cli.shell.output import build_table, make_console, print_json
 from partbox.cli.shell.target import load_target
 from partbox.protocol import retry
 from partbox.settings import Settings, names
@@ -75,20 +75,20 @@ def config(*, target: Target = None, outbox: OutboxOptions, markdown: Markdown =
     Example: PARTBOX_LEASE=10s partbox config shop:outbox
     """
     if markdown:
-        typer.echo(page(), nl=False)
+        typer.echo(render_page(), nl=False)
         return
     shown = _list_settings(target, {"dsn": outbox.dsn, "schema": outbox.schema})
     if outbox.json:
         print_json({name: each._asdict() for name, each in shown.items()})
     else:
-        rows = ((name, each.value, _origin_text(each), each.meaning.replace("`", "")) for name, each in shown.items())
-        console().print(table(COLUMNS, rows, whole=COLUMNS[:1]))
+        rows = ((name, each.value, _format_origin(each), each.meaning.replace("`", "")) for name, each in shown.items())
+        make_console().print(build_table(COLUMNS, rows, whole=COLUMNS[:1]))
 
 
 def _list_settings(target: str | None, flags: dict[str, str | None]) -> dict[str, ShownSetting]:
     if target is None:
-        return {name: _describe_setting(load(flags=flags), name, "keyword") for name in names()}
-    database = load_target(target)._database.under(typed() | flags)
+        return {name: _describe_setting(load_settings(flags=flags), name, "keyword") for name in names()}
+    database = load_target(target)._database.with_flags(read_typed_flags() | flags)
     shown = {name: _describe_setting(database.settings, name, f"the keyword in {target}") for name in names()}
     if callable(database.dsn):
         shown["dsn"] = shown["dsn"]._replace(value="what a function gives", origin=f"the keyword in {target}")
@@ -108,7 +108,7 @@ def _describe_setting(found: Settings, name: str, keyword: str) -> ShownSetting:
     )
 
 
-def _origin_text(shown: ShownSetting) -> str:
+def _format_origin(shown: ShownSetting) -> str:
     # The text is, for example, "--lease, over the keyword in shop:outbox and PARTBOX_LEASE".
     if not shown.overruled:
         return shown.origin
@@ -116,7 +116,7 @@ def _origin_text(shown: ShownSetting) -> str:
     return f"{shown.origin}, over {', '.join(before)} and {last}" if before else f"{shown.origin}, over {last}"
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the page of the documentation that lists every setting, in Markdown."""
     rows = []
     for name, attribute in names().items():

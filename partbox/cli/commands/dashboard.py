@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import DatabaseOptions, option, with_option_groups
 from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect
 from partbox.db.schema import migrate
-from partbox.http.address import address
+from partbox.http.address import parse_address
 from partbox.http.server import check_installed
 
 QUERY_TIMEOUT = 10.0  # seconds for the check at the start
@@ -28,14 +28,14 @@ def dashboard(*, http: Http = "127.0.0.1:9465", outbox: DatabaseOptions) -> None
 
     Example: partbox dashboard --dsn postgresql://localhost/shop
     """
-    settings, where = outbox.settings(), address(http)
+    settings, where = outbox.load_settings(), parse_address(http)
     check_installed()
-    from partbox.dashboard import standalone
+    from partbox.dashboard import serve_standalone
 
     # Errors of the database are raised here, at the start, instead of being shown on the page.
-    with connect(database(settings), lease=QUERY_TIMEOUT, pooler=settings.pooler, name="partbox dashboard") as conn:
-        migrate.check(conn, settings.schema_name)
-    with standalone(settings, lambda: database(settings), where, settings.http_token) as url, until_stopped():
+    with connect(build_dsn(settings), lease=QUERY_TIMEOUT, pooler=settings.pooler, name="partbox dashboard") as conn:
+        migrate.check_schema_version(conn, settings.schema_name)
+    with serve_standalone(settings, lambda: build_dsn(settings), where, settings.http_token) as url, until_stopped():
         typer.echo(f"the live page of schema {settings.schema_name!r}: {url}")
         typer.echo("whoever has this address may replay, skip and discard; Ctrl-C ends it")
         threading.Event().wait()

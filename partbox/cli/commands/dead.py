@@ -20,18 +20,18 @@ from partbox.cli.shell.options import (
 )
 from partbox.cli.shell.output import (
     ListColumn,
-    console,
-    counted,
-    error_of,
-    in_short,
-    moment,
+    build_table,
+    format_count,
+    format_error,
+    format_time,
+    make_console,
     print_answer,
     print_json,
     print_list,
-    table,
+    shorten_text,
 )
-from partbox.cli.shell.progress import confirm, progress_bar, report_interrupt
-from partbox.cli.views.payloads import payload_lines, with_payload
+from partbox.cli.shell.progress import confirm_action, report_interrupt, show_progress_bar
+from partbox.cli.views.payloads import convert_payload, list_payload_lines
 from partbox.db.operator.dead import DeadDetail, DeadRecord
 from partbox.errors import PartboxError
 from partbox.operations.dead import DeadRecords
@@ -67,13 +67,13 @@ class DeadOptions:
     since: Since = None
     until: Until = None
 
-    def given(self) -> dict[str, Any]:
+    def collect_given(self) -> dict[str, Any]:
         # The keys are the names of the filters in Python. Filters that were not given are left out.
         named = {"event_type" if name == "type" else name: value for name, value in asdict(self).items()}
         return {name: value for name, value in named.items() if value is not None}
 
     def __str__(self) -> str:
-        said = [f"{name.replace('_', ' ')} {value!r}" for name, value in self.given().items()]
+        said = [f"{name.replace('_', ' ')} {value!r}" for name, value in self.collect_given().items()]
         return f" with {' and '.join(said)}" if said else ""
 
 
@@ -95,15 +95,17 @@ def list_(
 
     Example: partbox dead list --group --since 2h
     """
-    records = outbox.verbs(DeadRecords)
-    found: Any = (records.groups if group else records.list)(**filters.given(), limit=limit, subscription=subscription)
+    records = outbox.create_operations(DeadRecords)
+    found: Any = (records.groups if group else records.list)(
+        **filters.collect_given(), limit=limit, subscription=subscription
+    )
     more = f"the {limit:,} oldest: --limit shows more, `partbox dead count` counts them"
     more = more if len(found) == limit and not group else ""
     print_list(
         found,
         GROUP_COLUMNS if group else LIST_COLUMNS,
         outbox.json,
-        nothing=_no_match_text(filters, subscription),
+        nothing=_format_no_match(filters, subscription),
         more=more,
     )
 
@@ -117,13 +119,13 @@ def show(
 
     Example: partbox dead show 4711 --payload
     """
-    found = outbox.verbs(DeadRecords).show(id, payload=payload, subscription=subscription)
+    found = outbox.create_operations(DeadRecords).show(id, payload=payload, subscription=subscription)
     if outbox.json:
-        print_json(with_payload(asdict(found), payload))
+        print_json(convert_payload(asdict(found), payload))
         return
-    details = table(("", ""), _details(found, payload), lines=True)
+    details = build_table(("", ""), _list_details(found, payload), lines=True)
     details.show_header = False
-    console().print(details)
+    make_console().print(details)
 
 
 @app.command()
@@ -133,8 +135,8 @@ def count(*, filters: DeadOptions, subscription: Subscription = "default", outbo
 
     Example: partbox dead count --aggregate-type Order
     """
-    number = outbox.verbs(DeadRecords).count(**filters.given(), subscription=subscription)
-    text = f"{counted(number, 'dead record')}{filters} in subscription {subscription!r}"
+    number = outbox.create_operations(DeadRecords).count(**filters.collect_given(), subscription=subscription)
+    text = f"{format_count(number, 'dead record')}{filters} in subscription {subscription!r}"
     print_answer(outbox.json, {"dead": number}, text)
 
 
@@ -151,10 +153,12 @@ def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions)
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
     done, left = _change_records("replay", order, filters, outbox)
-    text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}"
+    text = f"replayed {format_count(done, 'dead record')}: {MEANWHILE}"
     if left:
-        text += f"; {counted(left, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
-    nothing = f"{_no_match_text(filters, order.subscription)}: nothing to replay"
+        text += (
+            f"; {format_count(left, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
+        )
+    nothing = f"{_format_no_match(filters, order.subscription)}: nothing to replay"
     print_answer(outbox.json, {"replayed": done, "left": left}, text if done or left else nothing)
 
 
@@ -168,8 +172,10 @@ def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
     Example: partbox dead discard --all --older-than 30d --yes
     """
     done, _ = _change_records("discard", order, filters, outbox)
-    nothing = f"{_no_match_text(filters, order.subscription)}: nothing to discard"
-    print_answer(outbox.json, {"discarded": done}, f"discarded {counted(done, 'dead record')}" if done else nothing)
+    nothing = f"{_format_no_match(filters, order.subscription)}: nothing to discard"
+    print_answer(
+        outbox.json, {"discarded": done}, f"discarded {format_count(done, 'dead record')}" if done else nothing
+    )
 
 
 def _change_records(
@@ -178,8 +184,12 @@ def _change_records(
     """Change one record, or all that match after a confirmation. Return the numbers of changed and remaining ones."""
     # PartboxError is raised unless exactly one of an id and --all is given, so that nobody changes all records by
     # accident. Nothing is confirmed if no record matches.
-    records, id, chosen = outbox.verbs(DeadRecords), order.id, {**filters.given(), "subscription": order.subscription}
-    if id is not None and (order.all or filters.given()):
+    records, id, chosen = (
+        outbox.create_operations(DeadRecords),
+        order.id,
+        {**filters.collect_given(), "subscription": order.subscription},
+    )
+    if id is not None and (order.all or filters.collect_given()):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")
     if id is None and not order.all:
         raise PartboxError(f"which records? name one, `partbox dead {verb} 42`, or say --all (filters narrow it)")
@@ -189,10 +199,12 @@ def _change_records(
     total = records.count(**chosen)
     if not total:
         return 0, 0
-    confirm(f"{verb} {counted(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", order.yes)
+    confirm_action(
+        f"{verb} {format_count(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", order.yes
+    )
     reached, of = 0, total
     try:
-        with progress_bar(verb, total) as show:
+        with show_progress_bar(verb, total) as show:
 
             def progress(now: int, most: int) -> None:
                 nonlocal reached, of
@@ -206,48 +218,48 @@ def _change_records(
     return done, max(0, total - done)
 
 
-def _no_match_text(filters: DeadOptions, subscription: str) -> str:
+def _format_no_match(filters: DeadOptions, subscription: str) -> str:
     return f"no dead record{filters} in subscription {subscription!r}"
 
 
-def _aggregate(each: DeadRecord) -> str:
+def _format_aggregate(each: DeadRecord) -> str:
     return each.aggregate_type if each.aggregate_id is None else f"{each.aggregate_type} {each.aggregate_id}"
 
 
 LIST_COLUMNS = (
     ListColumn("record", lambda each: str(each.record_id), "number"),
-    ListColumn("died", lambda each: moment(each.died_at), "whole"),
+    ListColumn("died", lambda each: format_time(each.died_at), "whole"),
     ListColumn("type", lambda each: each.event_type),
-    ListColumn("aggregate", _aggregate),
+    ListColumn("aggregate", _format_aggregate),
     ListColumn("attempts", lambda each: str(each.attempts), "number"),
-    ListColumn("error", lambda each: in_short(error_of(each))),
+    ListColumn("error", lambda each: shorten_text(format_error(each))),
 )
 GROUP_COLUMNS = (
     ListColumn("records", lambda each: f"{each.records:,}", "number"),
     ListColumn("blocking", lambda each: f"{each.blocking:,}", "number"),
-    ListColumn("first died", lambda each: moment(each.died_from), "whole"),
-    ListColumn("last died", lambda each: moment(each.died_to), "whole"),
+    ListColumn("first died", lambda each: format_time(each.died_from), "whole"),
+    ListColumn("last died", lambda each: format_time(each.died_to), "whole"),
     ListColumn("type", lambda each: each.newest.event_type),
     ListColumn("newest", lambda each: str(each.newest.record_id), "number"),
-    ListColumn("its error", lambda each: in_short(error_of(each.newest))),
+    ListColumn("its error", lambda each: shorten_text(format_error(each.newest))),
 )
 
 
-def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
+def _list_details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
     yield "record", str(found.record_id)
     yield "event", str(found.event_id or "gone from the log")
     yield "type", found.event_type
-    yield "aggregate", _aggregate(found) + (", which waits for it" if found.blocks else "")
+    yield "aggregate", _format_aggregate(found) + (", which waits for it" if found.blocks else "")
     if found.tenant_id is not None:
         yield "tenant", found.tenant_id
-    yield "occurred", moment(found.occurred_at)
-    yield "published", moment(found.published_at)
-    yield "died", moment(found.died_at)
+    yield "occurred", format_time(found.occurred_at)
+    yield "published", format_time(found.published_at)
+    yield "died", format_time(found.died_at)
     yield "attempts", str(found.attempts)
-    yield "error", error_of(found) or "-"
+    yield "error", format_error(found) or "-"
     if found.traceback is not None:
         yield "traceback", found.traceback
     for name, value in found.headers.items():
         yield "header", f"{name}: {value}"
     if payload:
-        yield from payload_lines(found.payload)
+        yield from list_payload_lines(found.payload)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.options import Json, flag, option
-from partbox.cli.shell.output import console, print_json
+from partbox.cli.shell.output import make_console, print_json
 from partbox.demo.run import DemoPlan, run_demo
 
 Seconds = Annotated[float, option("N", "Seconds until it ends; 0 = at Ctrl-C.", min=0)]
@@ -40,7 +40,7 @@ def demo(
     with os.fdopen(os.dup(2), "w") if json else nullcontext(sys.stdout) as out:
         summary = run_demo(DemoPlan(seconds, processes, rate, not no_chaos, dsn), out)
     if json:
-        print_json(summary.plain())
+        print_json(summary.to_plain())
     else:
-        console().print("", summary.table(), "", summary.verdict(), sep="\n")
-    raise typer.Exit(summary.code)
+        make_console().print("", summary.build_table(), "", summary.render_verdict(), sep="\n")
+    raise typer.Exit(summary.exit_code)

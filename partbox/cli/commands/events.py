@@ -7,18 +7,18 @@ import typer
 from typer.core import TyperGroup
 
 from partbox.catalogue import schema_files
-from partbox.catalogue.asyncapi import asyncapi, target_function
+from partbox.catalogue.asyncapi import build_asyncapi, make_target_function
 from partbox.catalogue.comparison import EventForm
-from partbox.catalogue.entries import CatalogueEntry, entries
-from partbox.catalogue.event_form import event_form
-from partbox.catalogue.page import page
+from partbox.catalogue.entries import CatalogueEntry, list_entries
+from partbox.catalogue.event_form import build_event_form
+from partbox.catalogue.page import render_page
 from partbox.cli.shell.options import Json, Target, flag, option
-from partbox.cli.shell.output import console, in_line, print_json, table
+from partbox.cli.shell.output import build_table, escape_line, make_console, print_json
 from partbox.cli.shell.target import load_target
 from partbox.errors import PartboxError
-from partbox.events.declaration import event_types
+from partbox.events.declaration import list_event_types
 from partbox.outbox import Outbox
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 LISTING = "list"
 COLUMNS = ("event", "version", "aggregate type", "key", "handlers")
@@ -83,7 +83,7 @@ def list_(
     outbox = load_target(target)
     if topic is not None and asyncapi is None:
         raise typer.BadParameter("--topic is that of --asyncapi, which is missing: add --asyncapi FILE")
-    found = entries(event_types(), outbox.handlers.table())
+    found = list_entries(list_event_types(), outbox.handlers.build_table())
     if json_schema is None and asyncapi is None:
         _print_catalogue(target, found, markdown=markdown, json=json)
         return
@@ -109,15 +109,15 @@ def check(target: Target, against: Against, json: Json = False) -> None:
     """
     outbox = load_target(target)
     kept = schema_files.read_schemas(against)
-    changes = schema_files.find_changes(kept, _list_forms(target), _upcast_versions(outbox))
+    changes = schema_files.find_changes(kept, _list_forms(target), _list_upcast_versions(outbox))
     broken = [change for change in changes if change.is_break]
     if json:
         print_json(changes)
     else:
         for change in changes:
-            typer.echo(in_line(change.line))
-        fit = f"{counted(len(kept), 'schema')} of {against}"
-        breaks = f"{counted(len(broken), 'change')} break{'s' if len(broken) == 1 else ''} a reader of {fit}"
+            typer.echo(escape_line(change.text))
+        fit = f"{format_count(len(kept), 'schema')} of {against}"
+        breaks = f"{format_count(len(broken), 'change')} break{'s' if len(broken) == 1 else ''} a reader of {fit}"
         typer.echo(breaks if broken else f"all fits {fit}")
     if broken:
         raise typer.Exit(1)
@@ -127,16 +127,16 @@ def _print_catalogue(target: str, found: list[CatalogueEntry], *, markdown: bool
     if markdown and json:
         raise typer.BadParameter("--markdown and --json both print: leave one of them out")
     if json:
-        print_json([entry.plain() for entry in found])
+        print_json([entry.to_plain() for entry in found])
     elif markdown:
-        typer.echo(page(target, found, map(event_form, event_types())), nl=False)
+        typer.echo(render_page(target, found, map(build_event_form, list_event_types())), nl=False)
     elif found:
-        console().print(table(COLUMNS, map(_cells, found), lines=True))
+        make_console().print(build_table(COLUMNS, map(_build_cells, found), lines=True))
     else:
         typer.echo(NOTHING.format(target=target))
 
 
-def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
+def _build_cells(entry: CatalogueEntry) -> tuple[str, ...]:
     several = {row.subscription for row in entry.handlers} - {"default"}
     handlers = [f"{row.handler} ({row.subscription})" if several else row.handler for row in entry.handlers]
     version = "-" if entry.version is None else str(entry.version)
@@ -144,7 +144,7 @@ def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 def _list_forms(target: str) -> list[EventForm]:
-    found = [event_form(each) for each in event_types()]
+    found = [build_event_form(each) for each in list_event_types()]
     if not found:
         raise PartboxError(
             f"no module that {target} imports declares an event: decorate a class with @partbox.event, and import it"
@@ -154,19 +154,19 @@ def _list_forms(target: str) -> list[EventForm]:
 
 def _write_schemas(target: str, folder: Path) -> None:
     written, same = schema_files.write_schemas(folder, _list_forms(target))
-    typer.echo(f"{counted(written, 'schema')} written to {folder}, {same} as they were")
+    typer.echo(f"{format_count(written, 'schema')} written to {folder}, {same} as they were")
 
 
 def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) -> None:
-    document = asyncapi(target, _list_forms(target), target_function(outbox.settings.relay, topic))
+    document = build_asyncapi(target, _list_forms(target), make_target_function(outbox.settings.relay, topic))
     if str(file) == "-":
         print_json(document)
         return
-    schema_files.write_file(file, schema_files.json_bytes(document))
+    schema_files.write_file(file, schema_files.encode_json(document))
     typer.echo(f"{file} written")
 
 
-def _upcast_versions(outbox: Outbox) -> dict[str, set[int]]:
+def _list_upcast_versions(outbox: Outbox) -> dict[str, set[int]]:
     # The result has the versions from which an upcast reads, by the name of the event.
     found: dict[str, set[int]] = {}
     for name, version in outbox.codecs.upcasts:

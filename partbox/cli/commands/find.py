@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from partbox.cli.shell.options import OutboxOptions, Since, Until, flag, option, with_option_groups
-from partbox.cli.shell.output import ListColumn, console, moment, print_json, print_list, table
-from partbox.cli.views.payloads import payload_lines, with_payload
+from partbox.cli.shell.output import ListColumn, build_table, format_time, make_console, print_json, print_list
+from partbox.cli.views.payloads import convert_payload, list_payload_lines
 from partbox.db.inspect.found import FoundRecord, FoundRecords
-from partbox.operations.arguments import bound
+from partbox.operations.arguments import parse_bound
 from partbox.operations.records import OUTCOMES_OF_ENDING, RecordSearch
 from partbox.operations.timeline import summary, timeline
-from partbox.text.printing import printable_line
-from partbox.text.wording import size
+from partbox.text.printing import shorten_line
+from partbox.text.wording import format_size
 
 What = Annotated[
     str | None, typer.Argument(metavar="ID", help="An aggregate id, event id (UUID), idempotency key or record id.")
@@ -48,14 +48,14 @@ class RecordFilters:
         tuple[str, str] | None, option("FROM TO", "What failed between these times; the same as --ended failed.")
     ] = None
 
-    def given(self) -> dict[str, Any]:
+    def collect_given(self) -> dict[str, Any]:
         # The keys are the names of the filters in Python. Filters that were not given are left out.
         named = asdict(self)
         named["event_type"] = named.pop("type")
         if between := named.pop("failed_between"):
             if clash := [name for name in ("since", "until", "ended") if named[name] is not None]:
                 raise typer.BadParameter(f"--failed-between has its times: leave out --{clash[0]}")
-            since, until = (bound("--failed-between", each) for each in between)
+            since, until = (parse_bound("--failed-between", each) for each in between)
             named |= {"ended": "failed", "since": since, "until": until}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -84,8 +84,10 @@ def find(
 
     Example: partbox find --ended discarded --since 1h
     """
-    query = filters.given() | {name: value for name, value in asdict(names).items() if value is not None}
-    found = outbox.verbs(RecordSearch).find(what, **query, payload=payload, limit=limit, subscription=subscription)
+    query = filters.collect_given() | {name: value for name, value in asdict(names).items() if value is not None}
+    found = outbox.create_operations(RecordSearch).find(
+        what, **query, payload=payload, limit=limit, subscription=subscription
+    )
     if outbox.json:
         print_json(_to_json(found, payload))
         return
@@ -93,18 +95,18 @@ def find(
         _print_timeline(found.records[0], payload)
     else:
         pairs = [(record, standing) for record in found.records for standing in record.standings]
-        print_list(pairs, LIST_COLUMNS, False, nothing=_not_found_text(what))
+        print_list(pairs, LIST_COLUMNS, False, nothing=_format_not_found(what))
     for line in _list_hints(found, limit):
         typer.echo(f"\n{line}")
 
 
 def _to_json(found: FoundRecords, payload: bool) -> dict[str, Any]:
     plain = asdict(found)
-    return plain | {"records": [with_payload(record, payload) for record in plain["records"]]}
+    return plain | {"records": [convert_payload(record, payload) for record in plain["records"]]}
 
 
-def _not_found_text(what: str | None) -> str:
-    return "no record" if what is None else f"no record has {printable_line(what)!r} as its {ANY_ID}"
+def _format_not_found(what: str | None) -> str:
+    return "no record" if what is None else f"no record has {shorten_line(what)!r} as its {ANY_ID}"
 
 
 def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
@@ -116,39 +118,39 @@ def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
     full = len(found.records) >= limit
     stopped = f"the {limit:,} newest" if full else "the work of a search is bounded"
     further = f"--before {found.before} goes on" if found.before is not None else "--since and --until choose a time"
-    yield f"{stopped}: nothing from before {moment(found.read_since)} was read; {further}"
+    yield f"{stopped}: nothing from before {format_time(found.read_since)} was read; {further}"
 
 
 def _print_timeline(record: FoundRecord, payload: bool) -> None:
-    details = table(("", ""), _details(record, payload), lines=True)
+    details = build_table(("", ""), _list_details(record, payload), lines=True)
     details.show_header = False
-    console().print(details)
+    make_console().print(details)
     several = len(record.standings) > 1
     rows = (
-        (moment(each.at) if each.at else "now", *([each.subscription or ""] if several else []), each.text)
+        (format_time(each.at) if each.at else "now", *([each.subscription or ""] if several else []), each.text)
         for each in timeline(record)
     )
     columns = ("when", *(["subscription"] if several else []), "what")
-    console().print(table(columns, rows, whole=("when",)))
+    make_console().print(build_table(columns, rows, whole=("when",)))
 
 
-def _aggregate(record: FoundRecord) -> str:
+def _format_aggregate(record: FoundRecord) -> str:
     return record.aggregate_type if record.aggregate_id is None else f"{record.aggregate_type} {record.aggregate_id}"
 
 
-def _details(record: FoundRecord, payload: bool) -> Iterator[tuple[str, str]]:
+def _list_details(record: FoundRecord, payload: bool) -> Iterator[tuple[str, str]]:
     yield "record", f"{record.record_id} in partition {record.partition}"
     yield "event", str(record.event_id)
     yield "type", record.event_type
-    yield "aggregate", _aggregate(record)
+    yield "aggregate", _format_aggregate(record)
     known = {"tenant": record.tenant_id, "trace": record.trace_id, "idempotency key": record.idempotency_key}
     yield from ((name, value) for name, value in known.items() if value is not None)
-    yield "occurred", moment(record.occurred_at)
-    yield "payload size", size(record.size) + (f" of {record.content_type}" if record.content_type else "")
+    yield "occurred", format_time(record.occurred_at)
+    yield "payload size", format_size(record.size) + (f" of {record.content_type}" if record.content_type else "")
     yield from (("header", f"{name}: {value}") for name, value in record.headers.items())
     yield from (("traceback", each.traceback) for each in record.standings if each.traceback is not None)
     if payload:
-        yield from payload_lines(record.payload)
+        yield from list_payload_lines(record.payload)
     yield "", ""
 
 
@@ -156,10 +158,10 @@ ANY_ID = "aggregate id, event id, idempotency key or record id"
 OPTION = {"record id": "record", "idempotency key": "key"}
 LIST_COLUMNS = (
     ListColumn("record", lambda pair: str(pair[0].record_id), "number"),
-    ListColumn("published", lambda pair: moment(pair[0].published_at), "whole"),
+    ListColumn("published", lambda pair: format_time(pair[0].published_at), "whole"),
     ListColumn("type", lambda pair: pair[0].event_type),
-    ListColumn("aggregate", lambda pair: _aggregate(pair[0])),
-    ListColumn("size", lambda pair: size(pair[0].size), "number"),
+    ListColumn("aggregate", lambda pair: _format_aggregate(pair[0])),
+    ListColumn("size", lambda pair: format_size(pair[0].size), "number"),
     ListColumn("trace", lambda pair: pair[0].trace_id or "-"),
     ListColumn("subscription", lambda pair: pair[1].subscription),
     ListColumn("what became of it", lambda pair: summary(pair[1])),

@@ -9,7 +9,7 @@ import typer
 
 from partbox.cli.shell.options import argument, flag
 from partbox.errors import PartboxError
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 
 app = typer.Typer(help="Dashboards and alert rules for Grafana and Prometheus.", no_args_is_help=True)
 
@@ -28,21 +28,21 @@ def export(folder: Folder, force: Force = False) -> None:
 
     Example: partbox grafana export grafana
     """
-    files = {folder / name: content for name, content in _shipped().items()}
-    written = {path: content for path, content in files.items() if _read(path) != content}
+    files = {folder / name: content for name, content in _read_shipped_files().items()}
+    written = {path: content for path, content in files.items() if _read_if_present(path) != content}
     if not force and (changed := [path for path in written if path.exists()]):
-        differ = "differs" if len(changed) == 1 else f"and {counted(len(changed) - 1, 'more file')} differ"
+        differ = "differs" if len(changed) == 1 else f"and {format_count(len(changed) - 1, 'more file')} differ"
         raise PartboxError(
             f"{changed[0]} {differ} from what would be written: repeat it with --force, or name another folder"
         )
     for path, content in written.items():
-        with _reachable(path):
+        with _explain_os_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    typer.echo(f"{counted(len(written), 'file')} written to {folder}, {len(files) - len(written)} as they were")
+    typer.echo(f"{format_count(len(written), 'file')} written to {folder}, {len(files) - len(written)} as they were")
 
 
-def _shipped() -> dict[str, bytes]:
+def _read_shipped_files() -> dict[str, bytes]:
     package = Path(__file__).resolve().parents[2]
     inside = package / "grafana"
     source = inside if inside.is_dir() else package.parent / "grafana"
@@ -51,7 +51,7 @@ def _shipped() -> dict[str, bytes]:
 
 
 @contextmanager
-def _reachable(path: Path) -> Iterator[None]:
+def _explain_os_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -59,7 +59,7 @@ def _reachable(path: Path) -> Iterator[None]:
         raise PartboxError(f"cannot write {path}: {error.strerror}: {remedy}") from None
 
 
-def _read(path: Path) -> bytes | None:
-    with _reachable(path), suppress(FileNotFoundError):
+def _read_if_present(path: Path) -> bytes | None:
+    with _explain_os_error(path), suppress(FileNotFoundError):
         return path.read_bytes()
     return None

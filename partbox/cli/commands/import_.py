@@ -12,15 +12,15 @@ import typer
 from rich.console import Console
 
 from partbox.archive.files import open_source
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import OutboxOptions, flag, option, with_option_groups
-from partbox.cli.shell.output import error_line, printable
-from partbox.cli.shell.progress import progress_bar
+from partbox.cli.shell.output import escape_unprintable, format_error_line
+from partbox.cli.shell.progress import show_progress_bar
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry_run, print_line, print_restored
 from partbox.errors import PartboxError
-from partbox.imports import ImportFilter, ImportPlan, ImportResult, import_rows, restore
-from partbox.operations.arguments import time_with_zone
+from partbox.imports import ImportFilter, ImportPlan, ImportResult, import_rows, restore_events
+from partbox.operations.arguments import parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TableOptions:
     key: Annotated[list[str] | None, option("COLUMN,…", "Columns that identify a row (else the primary key).")] = None
     where: Annotated[str | None, option("SQL", "Only rows for which this is true.")] = None
 
-    def plan(self, table: str) -> ImportPlan:
+    def build_plan(self, table: str) -> ImportPlan:
         columns, constants = _parse_pairs("--map", self.map), _parse_pairs("--set", self.set)
         names = {name: _split_names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
         return ImportPlan(table, columns, constants, status=self.status, where=self.where, **names)
@@ -57,9 +57,9 @@ class ArchiveOptions:
         option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
     ] = None
 
-    def wanted(self) -> ImportFilter:
-        since = None if self.since is None else time_with_zone("--since", self.since)
-        until = None if self.until is None else time_with_zone("--until", self.until)
+    def build_filter(self) -> ImportFilter:
+        since = None if self.since is None else parse_time("--since", self.since)
+        until = None if self.until is None else parse_time("--until", self.until)
         return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
 
 
@@ -97,8 +97,8 @@ def import_(
             raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
         case str(table), None:
             _refuse_options(asdict(of_archive), "an archive")
-            settings = outbox.settings()
-            run_pass = partial(import_rows, lambda: database(settings), settings, of_table.plan(table))
+            settings = outbox.load_settings()
+            run_pass = partial(import_rows, lambda: build_dsn(settings), settings, of_table.build_plan(table))
             raise typer.Exit(_import_table(run_pass, dry_run, skip_bad, follow, outbox.json))
         case None, str(archive):
             _refuse_options(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
@@ -114,16 +114,16 @@ def _refuse_options(options: Mapping[str, object], kind: str) -> None:
 
 
 def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
-    settings, wanted, source = outbox.settings(), options.wanted(), open_source(archive)
+    settings, wanted, source = outbox.load_settings(), options.build_filter(), open_source(archive)
     with stoppable() as stopped, _show_progress("records") as progress:
-        restored = restore(
-            lambda: database(settings),
+        restored = restore_events(
+            lambda: build_dsn(settings),
             settings,
             source,
             wanted,
             name=options.as_ or "archive",
             dry_run=dry_run,
-            stopped=stopped.is_set,
+            is_stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.read, max(sofar.total, sofar.read)),
         )
     return print_restored(restored, outbox.json, dry_run)
@@ -142,16 +142,16 @@ def _import_table(
         run_pass = partial(
             run_pass,
             skip_bad=skip_bad,
-            stopped=stopped.is_set,
+            is_stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
         first = run_pass()
         if follow:
-            _follow(first, run_pass, stopped.wait, json)
+            _repeat_import(first, run_pass, stopped.wait, json)
     return 0 if follow else print_done(first, json)
 
 
-def _follow(
+def _repeat_import(
     result: ImportResult, run_pass: Callable[[], ImportResult], wait: Callable[[float], bool], json: bool
 ) -> None:
     """Repeat the import until stopped. Print each pass that imported something, and each error of the database."""
@@ -164,7 +164,9 @@ def _follow(
             if result.imported:
                 print_line(result, json)
         except psycopg.Error as error:
-            typer.echo(f"partbox: import failed, and is tried again: {printable(error_line(error))}", err=True)
+            typer.echo(
+                f"partbox: import failed, and is tried again: {escape_unprintable(format_error_line(error))}", err=True
+            )
         pause = max(PAUSE, PAUSE_FACTOR * (time.monotonic() - began))
 
 
@@ -191,7 +193,7 @@ def _show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     is_terminal = Console(stderr=True).is_terminal
     reported_at = time.monotonic()
 
-    with progress_bar("import") as show:
+    with show_progress_bar("import") as show:
 
         def advance(done: int, total: int) -> None:
             nonlocal reported_at

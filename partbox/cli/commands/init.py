@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import DatabaseOptions, RoleOptions, flag, print_granted, with_option_groups
 from partbox.db.schema.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
@@ -33,15 +33,15 @@ def init(
             "--inbox-only has no roles of its own: grant usage on the schema, and insert on its table inbox, to the "
             "role that consumes"
         )
-    settings = outbox.settings()
+    settings = outbox.load_settings()
     name = settings.schema_name
     if inbox_only:
-        is_new = migrate_inbox(database(settings), name)
+        is_new = migrate_inbox(build_dsn(settings), name)
         said = "is ready: it holds nothing but an inbox"
         there = "is a whole outbox already, which has an inbox: nothing to do"
         typer.echo(f"schema {name!r} {said if is_new else there}")
         return
-    applied = migrate(database(settings), name, writer_only=writer_only, roles=roles)
+    applied = migrate(build_dsn(settings), name, writer_only=writer_only, roles=roles)
     if applied:
         shape = ", writer-only: without a subscription" if writer_only else ""
         steps = applied[0] if len(applied) == 1 else f"{applied[0]} to {applied[-1]}"

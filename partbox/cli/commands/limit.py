@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.options import OutboxOptions, Subscription, argument, option, with_option_groups
-from partbox.cli.shell.output import ListColumn, in_line, print_answer, print_list
+from partbox.cli.shell.output import ListColumn, escape_line, print_answer, print_list
 from partbox.cli.views.cluster_tables import LIMIT_COLUMNS
 from partbox.operations.limits import LimitedHandlers
 
@@ -33,7 +33,7 @@ def list_(*, subscription: Within = None, outbox: OutboxOptions) -> None:
 
     Example: partbox limit list
     """
-    found = outbox.verbs(LimitedHandlers).list(subscription)
+    found = outbox.create_operations(LimitedHandlers).list(subscription)
     nothing = '@outbox.on(…, rate="100/s") declares one, `partbox limit set HANDLER --rate 100/s` sets one'
     print_list(found, COLUMNS, outbox.json, nothing=f"no limit: {nothing}")
 
@@ -58,12 +58,14 @@ def set_(
 
     Example: partbox limit set shop.charge --rate none
     """
-    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_handler_names, app)))
+    verbs = outbox.create_operations(
+        partial(LimitedHandlers, known=None if app is None else partial(_list_handler_names, app))
+    )
     changed = verbs.set(handler, rate=rate, at_once=at_once, subscription=subscription)
     bounds = [f"rate {rate}"] * (rate is not None) + [f"at once {at_once}"] * (at_once is not None)
     done = f"limited handler {handler}: {', '.join(bounds)}; its workers take it within a heartbeat"
     nothing = f"handler {handler} is limited so already: nothing to do"
-    print_answer(outbox.json, {"limited": changed}, in_line(done if changed else nothing))
+    print_answer(outbox.json, {"limited": changed}, escape_line(done if changed else nothing))
 
 
 @app.command()
@@ -73,14 +75,16 @@ def reset(*, handler: Handler, app: App = None, subscription: Subscription = "de
 
     Example: partbox limit reset shop.charge
     """
-    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_handler_names, app)))
+    verbs = outbox.create_operations(
+        partial(LimitedHandlers, known=None if app is None else partial(_list_handler_names, app))
+    )
     changed = verbs.reset(handler, subscription=subscription)
     done = f"handler {handler} is limited as it declares; its workers take it within a heartbeat"
     nothing = f"nothing is set for handler {handler}: nothing to do"
-    print_answer(outbox.json, {"reset": changed}, in_line(done if changed else nothing))
+    print_answer(outbox.json, {"reset": changed}, escape_line(done if changed else nothing))
 
 
-def _handler_names(target: str, subscription: str) -> set[str]:
+def _list_handler_names(target: str, subscription: str) -> set[str]:
     from partbox.cli.shell.target import load_target
 
-    return load_target(target).handlers.limitable_names(subscription)
+    return load_target(target).handlers.list_limitable_names(subscription)

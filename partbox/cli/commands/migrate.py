@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import DatabaseOptions, RoleOptions, flag, option, print_granted, with_option_groups
 from partbox.db.connect import connect_plain
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import schema_exists
-from partbox.db.schema.scripts import script
+from partbox.db.schema.scripts import build_script
 from partbox.errors import PartboxError, SchemaError
 
 Sql = Annotated[bool, flag("Print the SQL instead; no database is touched.", "--sql")]
@@ -34,25 +34,25 @@ def migrate(
 
     Example: partbox migrate --sql --from 14 | psql -v ON_ERROR_STOP=1 shop
     """
-    settings, roles = outbox.settings(), granted.roles
+    settings, roles = outbox.load_settings(), granted.roles
     name = settings.schema_name
     if sql:
-        typer.echo(script(name, roles, since=from_ or 0, transaction=not no_transaction), nl=False)
+        typer.echo(build_script(name, roles, since=from_ or 0, transaction=not no_transaction), nl=False)
         return
     if from_ is not None or no_transaction:
         option = "--no-transaction" if from_ is None else "--from"
         raise PartboxError(f"{option} belongs to --sql: without it the version is read, and a transaction is opened")
-    _require(database(settings), name)
-    applied = migrations.migrate(database(settings), name, roles=roles)
+    _require_schema(build_dsn(settings), name)
+    applied = migrations.migrate(build_dsn(settings), name, roles=roles)
     typer.echo(f"schema {name!r}: {'applied ' + ', '.join(applied) if applied else 'up to date, nothing to do'}")
     print_granted(roles)
 
 
-def _require(dsn: str, schema: str) -> None:
+def _require_schema(dsn: str, schema: str) -> None:
     # A mistyped name must not create another outbox, so an error is raised if the schema does not exist.
     with connect_plain(dsn) as conn:
         if not schema_exists(conn, schema):
-            raise migrations.missing_error(conn, schema)
+            raise migrations.build_missing_error(conn, schema)
         if migrations.is_inbox_only(conn, schema):
             raise SchemaError(
                 f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings that up to date, "

@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import OutboxOptions, Yes, flag, option, with_option_groups
-from partbox.cli.shell.output import console, counted, print_json, printable, table
-from partbox.cli.shell.progress import confirm, report_interrupt
+from partbox.cli.shell.output import build_table, escape_unprintable, format_count, make_console, print_json
+from partbox.cli.shell.progress import confirm_action, report_interrupt
 from partbox.db.operator.rebase import Rebased
 from partbox.operations import arguments
-from partbox.operations.rebase import Progress, examine
+from partbox.operations.rebase import Progress, check_rebase_needed
 from partbox.operations.rebase import rebase as run
-from partbox.text.dsn import parts
+from partbox.text.dsn import parse_dsn
 
 Force = Annotated[bool, flag("Rebase even if the schema is no copy of another cluster's.", "--force")]
 Timeout = Annotated[str, option("TIME", "Longest wait for open transactions of publishers, such as 90s or 5m.")]
@@ -34,29 +34,29 @@ def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", 
 
     Example: pg_restore -d shop shop.dump && partbox rebase --dsn postgresql://localhost/shop
     """
-    settings = outbox.settings()
-    arguments.length("timeout", timeout)
+    settings = outbox.load_settings()
+    arguments.parse_length("timeout", timeout)
     name = settings.schema_name
-    examine(lambda: database(settings), settings, force=force)
+    check_rebase_needed(lambda: build_dsn(settings), settings, force=force)
     # Show the name of the database only, because the rest of the DSN may hold a password.
-    given = parts(database(settings))
-    where = f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
-    confirm(f"adopt schema {printable(name)!r} of {where}, and deliver what is left there", yes)
+    given = parse_dsn(build_dsn(settings))
+    where = f"database {escape_unprintable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
+    confirm_action(f"adopt schema {escape_unprintable(name)!r} of {where}, and deliver what is left there", yes)
     with _show_waiting() as progress:
-        done = run(lambda: database(settings), settings, force=force, timeout=timeout, progress=progress)
+        done = run(lambda: build_dsn(settings), settings, force=force, timeout=timeout, progress=progress)
     if outbox.json:
         print_json(asdict(done))
     else:
-        _print(name, done)
+        _print_result(name, done)
 
 
-def _print(schema: str, done: Rebased) -> None:
-    typer.echo(f"schema {printable(schema)!r} is rebased: workers may start")
+def _print_result(schema: str, done: Rebased) -> None:
+    typer.echo(f"schema {escape_unprintable(schema)!r} is rebased: workers may start")
     if done.subscriptions:
         rows = ((each.subscription, f"{each.cursors:,}", f"{each.parked:,}") for each in done.subscriptions)
-        console().print(table(COLUMNS, rows, COLUMNS[1:], COLUMNS[:1]))
+        make_console().print(build_table(COLUMNS, rows, COLUMNS[1:], COLUMNS[:1]))
     if done.instances:
-        typer.echo(f"{counted(done.instances, 'instance')} of the copy forgotten")
+        typer.echo(f"{format_count(done.instances, 'instance')} of the copy forgotten")
     if done.next_after > done.last_id:
         text = "the id sequence was raised from {:,} to {:,}: what was published here before that may count as consumed"
         typer.echo(text.format(done.last_id, done.next_after), err=True)
@@ -68,17 +68,17 @@ def _show_waiting() -> Iterator[Progress]:
     error = Console(stderr=True)
     said = ""
 
-    def line(what: str) -> None:
+    def print_reason(what: str) -> None:
         nonlocal said
         if what != said:
-            typer.echo(f"partbox: waiting: {printable(what)}", err=True)
+            typer.echo(f"partbox: waiting: {escape_unprintable(what)}", err=True)
         said = what
 
     try:
         if not error.is_terminal:
-            yield line
+            yield print_reason
         else:
             with error.status("rebasing") as status:
-                yield lambda what: status.update(printable(f"waiting: {what}"))
+                yield lambda what: status.update(escape_unprintable(f"waiting: {what}"))
     except KeyboardInterrupt:
         raise typer.Exit(report_interrupt("nothing was changed")) from None

@@ -53,20 +53,20 @@ def relay(
 
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
-    flags = node.flags()
+    flags = node.collect_flags()
     targets = choose_targets(load_without_outbox(flags), to, topic)
     require_workers()
     # A mistyped position is wrong for every database, so it is refused before the first one is opened.
-    arguments.start_position(start)
+    arguments.parse_start_position(start)
     nodes = Nodes(
-        Outbox()._database.under(flags),
+        Outbox()._database.with_flags(flags),
         *build_relay(targets, subscription),
         subscription=subscription,
-        load=partial(build_relay, targets, subscription),
+        load_handlers=partial(build_relay, targets, subscription),
         dead_to=node.dead_to,
-        prepare=partial(_ensure_subscription, name=arguments.subscription_name(subscription), start=start),
+        prepare=partial(_ensure_subscription, name=arguments.check_subscription_name(subscription), start=start),
     )
-    node.run(nodes)
+    node.run_nodes(nodes)
 
 
 def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
@@ -102,7 +102,7 @@ def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tup
         example = "for example `partbox relay --to stdout:`"
         raise typer.BadParameter(f"relay has no target: give --to, {example}, or [[partbox.relay]] in partbox.toml")
     given = settings.relay if to is None else (RelayTarget(to=to, topic=topic),)
-    targets = tuple(_with_secret(target, settings.webhook_secret) for target in given)
+    targets = tuple(_add_secret(target, settings.webhook_secret) for target in given)
     for number, target in enumerate(targets, 1):
         try:
             build_sink(target).check()
@@ -116,7 +116,7 @@ def build_sink(target: RelayTarget) -> Sink:
     return sink_of(target.to, target.topic, None if target.secret is None else target.secret.get_secret_value())
 
 
-def _with_secret(target: RelayTarget, secret: str | None) -> RelayTarget:
+def _add_secret(target: RelayTarget, secret: str | None) -> RelayTarget:
     if secret is None or target.secret is not None or target.scheme not in WEBHOOKS:
         return target
     return target.model_copy(update={"secret": SecretStr(secret)})

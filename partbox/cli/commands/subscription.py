@@ -10,8 +10,16 @@ import typer
 from rich.console import Console
 
 from partbox.cli.shell.options import OutboxOptions, Yes, argument, option, with_option_groups
-from partbox.cli.shell.output import ListColumn, counted, in_line, moment, print_answer, print_list, printable
-from partbox.cli.shell.progress import confirm, report_interrupt
+from partbox.cli.shell.output import (
+    ListColumn,
+    escape_line,
+    escape_unprintable,
+    format_count,
+    format_time,
+    print_answer,
+    print_list,
+)
+from partbox.cli.shell.progress import confirm_action, report_interrupt
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
@@ -43,9 +51,9 @@ def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox
 
     Example: partbox subscription create urgent --from now --type PaymentFailed --type FraudSuspected
     """
-    outbox.verbs(Subscriptions).create(name, start, type)
+    outbox.create_operations(Subscriptions).create(name, start, type)
     worker = f"partbox worker MODULE:OUTBOX --subscription {quote(name)}"
-    print_answer(outbox.json, {"created": name}, in_line(f"created subscription {name}: {worker} delivers"))
+    print_answer(outbox.json, {"created": name}, escape_line(f"created subscription {name}: {worker} delivers"))
 
 
 @app.command("list")
@@ -58,7 +66,7 @@ def list_(*, outbox: OutboxOptions) -> None:
     Example: partbox subscription list
     """
     nothing = "no subscription: `partbox subscription create NAME` makes one"
-    print_list(outbox.verbs(Subscriptions).list(), LIST_COLUMNS, outbox.json, nothing=nothing)
+    print_list(outbox.create_operations(Subscriptions).list(), LIST_COLUMNS, outbox.json, nothing=nothing)
 
 
 @app.command()
@@ -68,10 +76,10 @@ def pause(*, name: Name, outbox: OutboxOptions) -> None:
 
     Example: partbox subscription pause audit
     """
-    changed = outbox.verbs(Subscriptions).pause(name)
+    changed = outbox.create_operations(Subscriptions).pause(name)
     done = f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it"
     nothing = f"subscription {name} is paused already: nothing to do"
-    print_answer(outbox.json, {"paused": changed}, in_line(done if changed else nothing))
+    print_answer(outbox.json, {"paused": changed}, escape_line(done if changed else nothing))
 
 
 @app.command()
@@ -81,10 +89,10 @@ def resume(*, name: Name, outbox: OutboxOptions) -> None:
 
     Example: partbox subscription resume audit
     """
-    changed = outbox.verbs(Subscriptions).resume(name)
+    changed = outbox.create_operations(Subscriptions).resume(name)
     done = f"resumed subscription {name}: its workers go on within a heartbeat"
     nothing = f"subscription {name} is not paused: nothing to do"
-    print_answer(outbox.json, {"resumed": changed}, in_line(done if changed else nothing))
+    print_answer(outbox.json, {"resumed": changed}, escape_line(done if changed else nothing))
 
 
 @app.command()
@@ -100,12 +108,12 @@ def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60
 
     Example: partbox subscription replay audit --from 2026-01-31T09:00:00Z --timeout 5m
     """
-    subscriptions, parsed = outbox.verbs(Subscriptions), arguments.parse_position(point)
-    arguments.length("timeout", timeout)
-    confirm(f"deliver everything in subscription {printable(name)!r} again from {parsed} on", yes)
+    subscriptions, parsed = outbox.create_operations(Subscriptions), arguments.parse_position(point)
+    arguments.parse_length("timeout", timeout)
+    confirm_action(f"deliver everything in subscription {escape_unprintable(name)!r} again from {parsed} on", yes)
     with _show_waiting() as progress:
         rewound = subscriptions.replay(name, **parsed._asdict(), timeout=timeout, progress=progress)
-    done = f"{counted(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again"
+    done = f"{format_count(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again"
     nothing = f"nothing was delivered from {parsed} on: nothing to replay"
     print_answer(outbox.json, {"partitions": rewound}, done if rewound else nothing)
 
@@ -119,9 +127,9 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
 
     Example: partbox subscription drop audit
     """
-    subscriptions = outbox.verbs(Subscriptions)
-    arguments.length("timeout", timeout)
-    what = f"drop subscription {printable(name)!r} with its progress and its parked and dead records, for good"
+    subscriptions = outbox.create_operations(Subscriptions)
+    arguments.parse_length("timeout", timeout)
+    what = f"drop subscription {escape_unprintable(name)!r} with its progress and its parked and dead records, for good"
     # Every outbox has this subscription, and a `y` is typed too easily.
     if name == "default" and not yes and sys.stdin.isatty():
         loss = "every handler without a subscription of its own belongs to 'default' and gets no event any more"
@@ -130,10 +138,10 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
         if typed != "drop default":
             raise PartboxError("'drop default' was not typed: nothing was changed")
     else:
-        confirm(what, yes)
+        confirm_action(what, yes)
     with _show_waiting() as progress:
         subscriptions.drop(name, timeout, progress=progress)
-    print_answer(outbox.json, {"dropped": name}, in_line(f"dropped subscription {name}"))
+    print_answer(outbox.json, {"dropped": name}, escape_line(f"dropped subscription {name}"))
 
 
 @contextmanager
@@ -145,21 +153,23 @@ def _show_waiting() -> Iterator[Progress]:
         with interruptible(*STOP_SIGNALS), error.status("waiting for the workers to release") as status:
 
             def progress(left: Sequence[Holder]) -> None:
-                owned = sum(holder.owned for holder in left)
+                owned = sum(holder.owned_partitions for holder in left)
                 status.update(
-                    printable(f"waiting for {describe_holders(left)} to release {counted(owned, 'partition')}")
+                    escape_unprintable(
+                        f"waiting for {describe_holders(left)} to release {format_count(owned, 'partition')}"
+                    )
                 )
 
             yield progress
     except KeyboardInterrupt as interrupt:
         said = str(interrupt) or "`partbox subscription list` shows how it is"
-        raise typer.Exit(report_interrupt(printable(said))) from None
+        raise typer.Exit(report_interrupt(escape_unprintable(said))) from None
 
 
 LIST_COLUMNS = (
     ListColumn("name", lambda each: each.name, "whole"),
-    ListColumn("created", lambda each: moment(each.created_at), "whole"),
-    ListColumn("paused since", lambda each: moment(each.paused_at), "whole"),
+    ListColumn("created", lambda each: format_time(each.created_at), "whole"),
+    ListColumn("paused since", lambda each: format_time(each.paused_at), "whole"),
     ListColumn("types", lambda each: "all" if each.types is None else ", ".join(each.types)),
     ListColumn("instances", lambda each: str(each.instances), "number"),
     ListColumn("pending", lambda each: f"{'' if each.exact else 'about '}{each.pending:,}", "number"),

@@ -9,17 +9,17 @@ from contextlib import closing, contextmanager, suppress
 
 import psycopg
 
-from partbox.cli.shell.flags import database
+from partbox.cli.shell.flags import build_dsn
 from partbox.cli.shell.options import DatabaseOptions, Subscription, with_option_groups
-from partbox.cli.shell.output import console
+from partbox.cli.shell.output import make_console
 from partbox.cli.shell.stopping import until_stopped
-from partbox.cli.shell.watching import ClusterSample, Every, interval, iter_samples
+from partbox.cli.shell.watching import ClusterSample, Every, iter_samples, parse_interval
 from partbox.cli.views.top_view import TopFrame, render_top
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
 from partbox.platform import IS_WINDOWS
-from partbox.terminal.cluster_view import full_screen
+from partbox.terminal.cluster_view import make_full_screen
 from partbox.terminal.roster import Roster
 
 QUERY_TIMEOUT = 30.0  # seconds that a read may take
@@ -35,20 +35,20 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
 
     Example: partbox top --dsn postgresql://localhost/shop
     """
-    pause = interval(every)
-    out = console()
+    pause = parse_interval(every)
+    out = make_console()
     if not sys.stdout.isatty() or out.is_dumb_terminal:
         raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
-    settings = outbox.settings()
-    overview = CachedOverview(settings, lambda: database(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
+    settings = outbox.load_settings()
+    overview = CachedOverview(settings, lambda: build_dsn(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
     with until_stopped(), closing(overview) as overview_cache:
         overview_cache.list_partitions(subscription)
         # An error is raised here before anything is drawn.
-        overview_cache.overview().cluster(subscription)
+        overview_cache.read_overview().cluster(subscription)
         show = _FrameBuilder(overview_cache)
-        with keys() as pressed, full_screen(out) as live:
+        with read_keys() as pressed, make_full_screen(out) as live:
             for sample in iter_samples(overview_cache, subscription, lambda: _wait_for_quit(pressed, pause)):
-                live.update(render_top(show.top_frame(sample), *out.size), refresh=True)
+                live.update(render_top(show.build_frame(sample), *out.size), refresh=True)
 
 
 class Keys:
@@ -57,7 +57,7 @@ class Keys:
     def __init__(self, terminal: int | None) -> None:
         self._terminal = terminal
 
-    def wait(self, seconds: float) -> str:
+    def wait_for_key(self, seconds: float) -> str:
         """Return the first keys that are pressed within some seconds, or "" if there are none."""
         if self._terminal is None:
             time.sleep(seconds)
@@ -73,7 +73,7 @@ class Keys:
 
 
 @contextmanager
-def keys() -> Iterator[Keys]:
+def read_keys() -> Iterator[Keys]:
     """Read keys from standard input without echo, and restore the terminal afterwards."""
     if IS_WINDOWS or not sys.stdin.isatty():
         yield Keys(None)
@@ -94,7 +94,7 @@ def keys() -> Iterator[Keys]:
 def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        if set(pressed.wait(left)) & {*"qQ"}:
+        if set(pressed.wait_for_key(left)) & {*"qQ"}:
             return True
     return False
 
@@ -107,7 +107,7 @@ class _FrameBuilder:
         self._moved: frozenset[int] = frozenset()
         self._blocked: list[blocked.BlockedKey] = []
 
-    def top_frame(self, sample: ClusterSample) -> TopFrame:
+    def build_frame(self, sample: ClusterSample) -> TopFrame:
         cluster = sample.cluster
         owners = tuple(each.owner for each in cluster.partitions)
         self._roster.add_processes(each.instance_id for each in cluster.instances)
@@ -119,7 +119,7 @@ class _FrameBuilder:
             # If this fails, the next sample reports the problem.
             with suppress(psycopg.Error, PartboxError):
                 keys = (
-                    self._overview_cache.query(lambda conn: blocked.list_keys(conn, *where))
+                    self._overview_cache.run_read(lambda conn: blocked.list_keys(conn, *where))
                     if cluster.blocked_keys
                     else []
                 )

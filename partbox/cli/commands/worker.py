@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.node_options import NodeOptions, configure_logging, load_without_outbox
+from partbox.cli.shell.node_options import NodeOptions, apply_logging, load_without_outbox
 from partbox.cli.shell.options import Subscription, Target, flag, with_option_groups
 from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, run_reloading
 from partbox.cli.shell.target import load_configured, load_target
@@ -32,22 +32,22 @@ def worker(
     """
     if reload and not is_inner():
         raise typer.Exit(run_reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
-    flags = node.flags()
+    flags = node.collect_flags()
     load_without_outbox(flags)
     outbox = load_target(target)
     restart_patched("from partbox.cli import main; main()")
-    database = outbox._database.under(flags)
+    database = outbox._database.with_flags(flags)
     if reload:
         end_with_outer()
-        database = outbox._database.under(flags := flags | _wait_for_handlers(database.settings, subscription))
+        database = outbox._database.with_flags(flags := flags | _wait_for_handlers(database.settings, subscription))
     # The keywords of the outbox may configure logging, too.
-    settings = configure_logging(database.settings)
+    settings = apply_logging(database.settings)
     if settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
-        outbox.handlers.require(subscription, settings, where)
+        outbox.handlers.require_handler(subscription, settings, where)
     load = partial(load_configured, target, flags)
-    nodes = outbox._nodes(database, subscription=subscription, load=load, dead_to=node.dead_to)
-    node.run(nodes)
+    nodes = outbox._make_nodes(database, subscription=subscription, load_handlers=load, dead_to=node.dead_to)
+    node.run_nodes(nodes)
 
 
 def _wait_for_handlers(settings: Settings, subscription: str) -> dict[str, str]:

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from partbox.errors import PartboxError
-from partbox.text.dsn import shown
-from partbox.text.secrets import MASK, masked, masked_url
+from partbox.text.dsn import mask_dsn
+from partbox.text.secrets import MASK, mask_secrets, mask_url
 
 # Indexes of arg_start and arg_end in /proc/self/stat, counted from the field after the name.
 _ARG_START, _ARG_END = 45, 46
 
 
-def check(arguments: Sequence[str]) -> None:
+def check_encoding(arguments: Sequence[str]) -> None:
     """Raise PartboxError if a command-line argument is not valid UTF-8."""
     # Python passes its bytes on as surrogates, which cannot be stored.
     for argument in arguments:
@@ -46,13 +46,13 @@ def hide_secret(argument: bytes, before: bytes = b"") -> bytes:
         said = seen(said)
     elif equals and (seen := _SECRET.get(option)) is not None:
         said = f"{option}={seen(value)}"
-    text = os.fsencode(masked(said))
+    text = os.fsencode(mask_secrets(said))
     return argument if text == argument else text.ljust(len(argument))[: len(argument)]
 
 
 # The function that masks the value of each option.
 _SECRET: dict[str, Callable[[str], str]] = {
-    "--dsn": shown,
-    "--to": masked_url,
+    "--dsn": mask_dsn,
+    "--to": mask_url,
     **dict.fromkeys(("--relay", "--webhook-secret", "--http-token"), lambda _: MASK),
 }

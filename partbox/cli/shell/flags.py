@@ -11,23 +11,23 @@ import typer
 from psycopg.conninfo import make_conninfo
 
 from partbox import settings
-from partbox.db.connect import resolve
+from partbox.db.connect import resolve_dsn
 from partbox.errors import PartboxError
 from partbox.operations.arguments import ArgumentError
 from partbox.settings import Settings, names
-from partbox.text.dsn import connect_share, parts
+from partbox.text.dsn import connect_share, parse_dsn
 
 Command = Callable[..., Any]
 
 _typed: ContextVar[Mapping[str, Any]] = ContextVar("typed", default=MappingProxyType({}))
 
 
-def load(*, flags: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(*, flags: Mapping[str, Any] | None = None) -> Settings:
     """Load the settings for a command. Its own `flags` take precedence over settings that were typed as options."""
-    return settings.load(flags=typed() | dict(flags or {}))
+    return settings.load(flags=read_typed_flags() | dict(flags or {}))
 
 
-def typed() -> dict[str, Any]:
+def read_typed_flags() -> dict[str, Any]:
     """Return the settings that the user typed as command-line options, by name."""
     # Options that are parameters of the command itself are left out.
     return dict(_typed.get())
@@ -43,9 +43,9 @@ def with_settings(command: Command) -> Command:
     # A setting that is among the command's parameters gets no option. An ArgumentError of the command becomes a
     # PartboxError that names the option instead of the Python argument.
     signature = inspect.signature(command)
-    added = [_parameter(name) for name in names() if name not in signature.parameters]
+    added = [_build_parameter(name) for name in names() if name not in signature.parameters]
     parameters = [*signature.parameters.values(), *added]
-    typed = {each.name: _as_typed(each) for each in parameters}
+    typed = {each.name: _format_option(each) for each in parameters}
 
     @wraps(command)
     def run(**given: Any) -> Any:
@@ -62,7 +62,7 @@ def with_settings(command: Command) -> Command:
     return run
 
 
-def _parameter(name: str) -> inspect.Parameter:
+def _build_parameter(name: str) -> inspect.Parameter:
     is_flag = Settings.model_fields[names()[name]].annotation is bool
     option = f"--{name.replace('_', '-')}"
     declared = f"{option}/--no-{option.removeprefix('--')}" if is_flag else option
@@ -76,14 +76,14 @@ def _parameter(name: str) -> inspect.Parameter:
 CONNECT_TIMEOUT = 10  # seconds for all servers of the DSN together, because a user waits at the terminal
 
 
-def database(settings: Settings) -> str:
+def build_dsn(settings: Settings) -> str:
     """Return the database connection string of the settings, with a connect timeout added if it has none."""
     # The string is resolved.
-    given = parts(resolve(settings.dsn))
+    given = parse_dsn(resolve_dsn(settings.dsn))
     return make_conninfo("", **{"connect_timeout": str(connect_share(CONNECT_TIMEOUT, given)), **given})
 
 
-def _as_typed(parameter: inspect.Parameter) -> str:
+def _format_option(parameter: inspect.Parameter) -> str:
     info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     if type(info).__name__ == "ArgumentInfo":
         return str(getattr(info, "metavar", None) or parameter.name)

@@ -7,13 +7,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from partbox import settings
-from partbox.cli.shell.flags import typed
+from partbox.cli.shell.flags import read_typed_flags
 from partbox.cli.shell.options import Schema, flag, option
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.http.address import Address
 from partbox.observe.health.health import Siblings
-from partbox.observe.logs.setup import configure, configured_level
+from partbox.observe.logs.setup import configure_logging, find_configured_level
 
 # Import this before an application, which may change how imports work.
 from partbox.supervisor.nodes import Nodes
@@ -50,20 +50,20 @@ class NodeOptions:
         option("LEVEL", "Lowest level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info)."),
     ] = None
 
-    def flags(self) -> dict[str, Any]:
+    def collect_flags(self) -> dict[str, Any]:
         """Return the settings that were typed as options, by name. With several databases, the DSN is left out."""
         names = ("processes", "concurrency", "http", "schema", "log_format", "log_level")
         given = {name: getattr(self, name) for name in names}
-        return typed() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
+        return read_typed_flags() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
 
-    def run(self, nodes: Nodes) -> NoReturn:
+    def run_nodes(self, nodes: Nodes) -> NoReturn:
         """Run the worker processes of this node until they end, and exit the process."""
         # If there are several DSNs, each has nodes of its own.
         several = self.dsn if self.dsn and len(self.dsn) > 1 else ()
-        raise typer.Exit(nodes.run(several, pages=_pages, until_empty=self.until_empty))
+        raise typer.Exit(nodes.run(several, pages=_build_pages, until_empty=self.until_empty))
 
 
-def _pages(
+def _build_pages(
     chosen: settings.Settings,
     dsn: Callable[[], str],
     address: Address,
@@ -72,12 +72,12 @@ def _pages(
 ) -> list[Any]:
     from partbox import dashboard
 
-    return [*dashboard.pages(chosen, dsn, address, overview_cache, siblings)]
+    return [*dashboard.build_pages(chosen, dsn, address, overview_cache, siblings)]
 
 
-def configure_logging(chosen: settings.Settings) -> settings.Settings:
+def apply_logging(chosen: settings.Settings) -> settings.Settings:
     # The settings are the format and the level.
-    configure(chosen.log_format, configured_level(chosen))
+    configure_logging(chosen.log_format, find_configured_level(chosen))
     return chosen
 
 
@@ -86,8 +86,8 @@ def load_without_outbox(flags: Mapping[str, Any]) -> settings.Settings:
     # The values that the outbox itself sets are missing. An error that comes from the environment alone is raised
     # later, when the outbox loads its settings.
     try:
-        return configure_logging(settings.load(flags=flags))
+        return apply_logging(settings.load(flags=flags))
     except SettingsError:
         if flags:
             raise
-        return configure_logging(settings.Settings())
+        return apply_logging(settings.Settings())

@@ -8,15 +8,15 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from partbox.cli.shell.flags import database, load
+from partbox.cli.shell.flags import build_dsn, load_settings
 from partbox.db.schema.grants import Roles
 from partbox.duration import seconds
 from partbox.errors import PartboxError
-from partbox.operations.session import OperatorVerbs
+from partbox.operations.session import OperatorCommands
 from partbox.settings import Settings
-from partbox.text.printing import printable
+from partbox.text.printing import escape_unprintable
 
-Verbs = TypeVar("Verbs", bound=OperatorVerbs)
+Verbs = TypeVar("Verbs", bound=OperatorCommands)
 
 
 def option(metavar: str, help: str, *names: str, min: int | None = None, max: int | None = None) -> Any:
@@ -35,7 +35,7 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def length(name: str, text: str) -> float:
+def parse_duration(name: str, text: str) -> float:
     """Convert a duration that was typed for the option `name`, such as "2h", to seconds."""
     try:
         return seconds(text)
@@ -63,8 +63,8 @@ class DatabaseOptions:
     dsn: Dsn = None
     schema: Schema = None
 
-    def settings(self, **flags: Any) -> Settings:
-        return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
+    def load_settings(self, **flags: Any) -> Settings:
+        return load_settings(flags={"dsn": self.dsn, "schema": self.schema, **flags})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class OutboxOptions(DatabaseOptions):
 
     json: Json = False
 
-    def verbs(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
+    def create_operations(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
         """Create an object of operator commands, such as `DeadRecords`, for the outbox that the options select."""
         # `kind` is its class.
-        settings = self.settings()
-        return kind(lambda: database(settings), settings)
+        settings = self.load_settings()
+        return kind(lambda: build_dsn(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def print_granted(roles: Roles) -> None:
     said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
     said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
     if said:
-        typer.echo(printable(f"granted {'; '.join(said)}"))
+        typer.echo(escape_unprintable(f"granted {'; '.join(said)}"))
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from partbox.db.connect import NoDsn, PoolerRefused
+from partbox.db.connect import NoDsnError, PoolerRefusedError
 from partbox.errors import PartboxError
+from partbox.text.printing import escape_json
 
 # Commands import the text functions from this module.
-from partbox.text.printing import printable as printable
-from partbox.text.printing import printable_json
-from partbox.text.secrets import masked
-from partbox.text.wording import age as age
-from partbox.text.wording import counted as counted
-from partbox.text.wording import in_short as in_short
-from partbox.text.wording import moment as moment
+from partbox.text.printing import escape_unprintable as escape_unprintable
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import format_age as format_age
+from partbox.text.wording import format_count as format_count
+from partbox.text.wording import format_time as format_time
+from partbox.text.wording import shorten_text as shorten_text
 
 FOR_PIPES = 200  # columns
 
@@ -33,13 +33,13 @@ UNREACHABLE = ("08", "28", "3D", "53", "57")
 READ_ONLY, NOT_READY = ("session is read-only", "server is in hot standby mode"), ("the database system is ",)
 
 
-def console() -> Console:
+def make_console() -> Console:
     """Return a rich console for standard output, which does not wrap lines at 80 columns in a pipe."""
     wide = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FOR_PIPES
     return Console(highlight=False, emoji=False, width=wide)
 
 
-def table(
+def build_table(
     columns: Sequence[str],
     rows: Iterable[Iterable[str]],
     numbers: Sequence[str] = (),
@@ -56,7 +56,7 @@ def table(
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
         # A line break in a name would begin text that looks like another row.
-        made.add_row(*(Text(printable(cell) if lines else in_line(cell)) for cell in row))
+        made.add_row(*(Text(escape_unprintable(cell) if lines else escape_line(cell)) for cell in row))
     return made
 
 
@@ -68,10 +68,10 @@ class ListColumn(NamedTuple):
     kind: Literal["text", "number", "whole"] = "text"
 
 
-def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
+def build_list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
     numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
     rows = ([column.cell(each) for column in columns] for each in found)
-    return table([each.name for each in columns], rows, numbers, whole)
+    return build_table([each.name for each in columns], rows, numbers, whole)
 
 
 def print_list(
@@ -84,12 +84,12 @@ def print_list(
     elif not found:
         typer.echo(nothing)
     else:
-        console().print(list_table(found, columns))
+        make_console().print(build_list_table(found, columns))
         if more:
             typer.echo(f"\n{more}")
 
 
-def error_of(each: Any) -> str:
+def format_error(each: Any) -> str:
     return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
@@ -100,10 +100,10 @@ def print_answer(json: bool, value: Any, text: str) -> None:
         typer.echo(text)
 
 
-def in_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """Join a text to one line with its unprintable characters escaped."""
     # The text may be user input.
-    return printable(text).replace("\n", "\\n")
+    return escape_unprintable(text).replace("\n", "\\n")
 
 
 def print_json(value: Any) -> None:
@@ -111,27 +111,27 @@ def print_json(value: Any) -> None:
     # Characters that act on a terminal are escaped.
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     # typer would write UTF-8 even if the output is ASCII.
-    sys.stdout.write(f"{printable_json(text)}\n")
+    sys.stdout.write(f"{escape_json(text)}\n")
 
 
-def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
+def format_error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
     """Describe an error and its remedy in one line for the terminal, with secrets masked."""
-    said = masked(" ".join(str(error).split("\n")[0].split()))
+    said = mask_secrets(" ".join(str(error).split("\n")[0].split()))
     match error:
         case PartboxError():
-            return masked(" ".join(str(error).split()))
+            return mask_secrets(" ".join(str(error).split()))
         case psycopg.errors.InsufficientPrivilege():
             return f"{said}: connect as a role that may do this, or grant it"
         case psycopg.errors.QueryCanceled():
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
         case psycopg.errors.DiskFull():
             return f"a disk of the PostgreSQL server is full: {said}: make room there, and repeat the command"
-        case NoDsn() | PoolerRefused():
+        case NoDsnError() | PoolerRefusedError():
             return f"cannot use the database: {said}"
         case psycopg.errors.ReadOnlySqlTransaction():
-            return _read_only_text(said)
+            return _format_read_only(said)
         case psycopg.OperationalError() if line := _find_line(error, READ_ONLY):
-            return _read_only_text(line)
+            return _format_read_only(line)
         case psycopg.OperationalError() if line := _find_line(error, NOT_READY):
             passes = "that passes, so repeat the command; workers do so by themselves"
             return f"cannot use the database yet: {line}: {passes}"
@@ -148,10 +148,10 @@ def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
     # The text is empty if no line contains any of the words.
     # An error of a DSN with several hosts has a line for each host.
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
-    return masked(" ".join(next(found, "").split()))
+    return mask_secrets(" ".join(next(found, "").split()))
 
 
-def _read_only_text(said: str) -> str:
+def _format_read_only(said: str) -> str:
     return (
         f"cannot use the database: {said}: it takes no writes now, as in a failover: a standby, or "
         "default_transaction_read_only is on: repeat the command when that is over (workers go on by themselves), or "

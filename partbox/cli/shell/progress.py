@@ -13,7 +13,7 @@ from partbox.errors import PartboxError
 INTERRUPTED = 130
 
 
-def confirm(what: str, yes: bool) -> None:
+def confirm_action(what: str, yes: bool) -> None:
     """Ask the user to confirm an action, unless `yes` is set. Exit with 1 if the user refuses."""
     # `what` describes the action, such as "replay 5 dead records". PartboxError is raised if standard input is no
     # terminal.
@@ -33,7 +33,7 @@ def report_interrupt(said: str) -> int:
 
 
 @contextmanager
-def progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+def show_progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error, and yield a callback (done, total) that updates it."""
     # The bar lasts as long as the context. Nothing is shown if standard error is no terminal.
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

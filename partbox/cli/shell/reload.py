@@ -53,7 +53,7 @@ def run_reloading(command: Sequence[str], module: str) -> int:
     # The run ends at a signal or at the command's own success. After a failure, the command starts again when a file
     # changes. Watched are the files below the current folder, the folder of `module`, and folders of `sys.path` that
     # belong neither to Python nor to installed packages.
-    return _Reloader(command, [*find_roots(module)]).run()
+    return _Reloader(command, [*find_roots(module)]).run_reloading()
 
 
 class _Reloader:
@@ -63,7 +63,7 @@ class _Reloader:
         self._inner: subprocess.Popen[bytes] | None = None
         self._stop_signal: int | None = None
 
-    def run(self) -> int:
+    def run_reloading(self) -> int:
         for number in STOP_SIGNALS:
             # A signal that is ignored stays so, as under nohup.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -121,13 +121,13 @@ def find_roots(module: str) -> Iterator[Path]:
     """Yield the folders of the application that are watched for file changes."""
     # The root of the file system is never watched.
     installed = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "scripts")}
-    listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_package_folder(module)}
+    listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_find_package_folder(module)}
     found = {each for each in listed if not installed & {each, *each.parents} and not IGNORED_FOLDERS & {*each.parts}}
     app_folders = {each for each in found | {Path.cwd()} if each != Path(each.anchor)}
     yield from (each for each in app_folders if not app_folders & {*each.parents})
 
 
-def _package_folder(module: str) -> Iterator[Path]:
+def _find_package_folder(module: str) -> Iterator[Path]:
     # An editable install may have it anywhere.
     # The application may have installed import finders that raise any error.
     with suppress(Exception):

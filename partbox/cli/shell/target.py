@@ -27,7 +27,7 @@ def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Co
     # The `flags` are those of the command line. This is called in a worker process, so that handlers publish to the
     # database from which the node delivers.
     outbox = load_target(target)
-    outbox._configure(outbox._database.under(flags))
+    outbox._configure(outbox._database.with_flags(flags))
     return outbox.handlers, outbox.codecs
 
 
@@ -40,7 +40,7 @@ def load_target(target: str) -> Outbox:
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise SettingsError(f"target {target!r} must name a module, not a file: write {dotted}:{attribute}")
-    module = _module(module_name)
+    module = _import_target(module_name)
     try:
         found = reduce(getattr, attribute.split("."), module)
     except AttributeError:
@@ -53,7 +53,7 @@ def load_target(target: str) -> Outbox:
     return found
 
 
-def _module(name: str) -> ModuleType:
+def _import_target(name: str) -> ModuleType:
     # The current folder may have been deleted.
     with suppress(FileNotFoundError):
         if (here := str(Path.cwd())) not in sys.path:
@@ -73,10 +73,10 @@ def _import_error_text(name: str, error: BaseException) -> str:
         return f"there is no module {error.name!r}: check the name, or run the command in {home}"
     said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     what = said if isinstance(error, PartboxError) else f"{type(error).__name__}: {said}; correct that line"
-    return f"module {name!r} does not import ({_error_location(error)}): {what}"
+    return f"module {name!r} does not import ({_find_error_location(error)}): {what}"
 
 
-def _error_location(error: BaseException) -> str:
+def _find_error_location(error: BaseException) -> str:
     # The location is in the user's code: frames of partbox and the import machinery are skipped.
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from partbox.text.printing import printable_line
-from partbox.text.secrets import masked
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import mask_secrets
 
 # The class of click, which newer versions of typer contain.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -27,26 +27,26 @@ class TypedCommand(NamedTuple):
     path: str
 
     @property
-    def words(self) -> str:
+    def command_words(self) -> str:
         return self.path.partition(" ")[2] or "partbox"
 
     @property
-    def help(self) -> str:
+    def help_command(self) -> str:
         return f"`{self.path} --help`"
 
     @property
-    def example(self) -> str:
+    def example_text(self) -> str:
         """A text with an example of the typed command, or a reference to its help."""
         # The example comes from the command's help. The reference is returned if the help has no example.
         found = _EXAMPLE.search(self.command.help or "")
-        return f"for example `{found[1]}`" if found else f"{self.help} says more"
+        return f"for example `{found[1]}`" if found else f"{self.help_command} says more"
 
 
-def error_line(error: Any, arguments: Sequence[str], root: Any) -> str:
+def format_usage_error(error: Any, arguments: Sequence[str], root: Any) -> str:
     """Describe a usage error, such as an unknown option, and its remedy in one line."""
     # `root` is the whole command line.
     said = _describe_error(error, _find_command(arguments, root), arguments)
-    return printable_line(masked(" ".join(said.split())), LONGEST)
+    return shorten_line(mask_secrets(" ".join(said.split())), LONGEST)
 
 
 def is_help(error: Any) -> bool:
@@ -70,37 +70,37 @@ def _describe_error(error: Any, at: TypedCommand, arguments: Sequence[str]) -> s
     match type(error).__name__:
         case "NoSuchOption":
             close = get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.0)
-            remedy = f"did you mean {close[0]}?" if close else f"{at.help} lists the options there are"
-            return f"{at.words} has no option {error.option_name}: {remedy}"
+            remedy = f"did you mean {close[0]}?" if close else f"{at.help_command} lists the options there are"
+            return f"{at.command_words} has no option {error.option_name}: {remedy}"
         case "MissingParameter":
-            return f"{at.words} needs {_parameter_name(error)}: {at.example}"
+            return f"{at.command_words} needs {_format_parameter(error)}: {at.example_text}"
         case "BadParameter" if error.param is not None:
-            name = _parameter_name(error)
-            return f"{name}{_typed_value(name, arguments)} {_plain_reason(message)}: {at.example}"
+            name = _format_parameter(error)
+            return f"{name}{_find_typed_value(name, arguments)} {_simplify_reason(message)}: {at.example_text}"
         case "BadParameter":
             return message
         case "BadOptionUsage" if "requires an argument" in message:
-            return f"{error.option_name} needs a value: {at.help} says which"
+            return f"{error.option_name} needs a value: {at.help_command} says which"
     if found := _NO_COMMAND.match(error.message):
         return f"there is no command `{at.path} {found[1]}`: {_suggest_command(at, found[1])}"
     if found := _TOO_MANY.match(error.message):
-        return f"{at.words} takes no argument {found[1]!r} there: {at.help} says what it takes"
-    return f"{at.words}: {message}: {at.help} says what it takes"
+        return f"{at.command_words} takes no argument {found[1]!r} there: {at.help_command} says what it takes"
+    return f"{at.command_words}: {message}: {at.help_command} says what it takes"
 
 
-def _parameter_name(error: Any) -> str:
+def _format_parameter(error: Any) -> str:
     if error.param is None:
         return str(error.param_hint or "an argument")
     return str(error.param.opts[0] if error.param.param_type_name == "option" else error.param.metavar)
 
 
-def _typed_value(option: str, arguments: Sequence[str]) -> str:
+def _find_typed_value(option: str, arguments: Sequence[str]) -> str:
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""
 
 
-def _plain_reason(message: str) -> str:
+def _simplify_reason(message: str) -> str:
     # The reason is returned without the value. Reasons of pydantic repeat it, and those of click do not.
     if message.startswith("Input should be "):
         return "must be " + message.removeprefix("Input should be ").partition(",")[0]
@@ -113,4 +113,4 @@ def _suggest_command(at: TypedCommand, typed: str) -> str:
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]
     elsewhere = [f"{at.path} {name} {typed}" for name, each in group.items() if typed in getattr(each, "commands", ())]
     found = " or ".join(f"`{each}`" for each in (elsewhere or near))
-    return f"did you mean {found}?" if found else f"{at.help} lists the commands"
+    return f"did you mean {found}?" if found else f"{at.help_command} lists the commands"

@@ -12,19 +12,19 @@ from typing import NoReturn
 
 
 def print_versions() -> NoReturn:
-    sys.stdout.write(f"{versions()}\n")
+    sys.stdout.write(f"{format_versions()}\n")
     sys.exit()
 
 
-def versions() -> str:
-    implementation, libpq = _libpq()
+def format_versions() -> str:
+    implementation, libpq = _read_libpq()
     return (
         f"partbox {version('partbox')}, Python {platform.python_version()}, "
         f"psycopg {version('psycopg')} ({implementation}), libpq {libpq // 10_000}.{libpq % 10_000}"
     )
 
 
-def _libpq() -> tuple[str, int]:
+def _read_libpq() -> tuple[str, int]:
     # The result is the implementation, such as "c" or "binary", and the version of libpq, such as 170004.
     # The library is asked directly where possible, because an import of psycopg takes longer than all the rest.
     wanted = os.environ.get("PSYCOPG_IMPL", "").lower()

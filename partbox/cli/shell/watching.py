@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import psycopg
 
-from partbox.cli.shell.options import length, option
-from partbox.cli.shell.output import error_line
+from partbox.cli.shell.options import option, parse_duration
+from partbox.cli.shell.output import format_error_line
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 
@@ -33,8 +33,8 @@ class ClusterSample:
     problem: str | None = None
 
 
-def interval(every: str) -> float:
-    given = length("--every", every)
+def parse_interval(every: str) -> float:
+    given = parse_duration("--every", every)
     if given < MIN_INTERVAL:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
     return given
@@ -56,11 +56,11 @@ def iter_samples(
         try:
             last = _take_sample(overview_cache, subscription, pace)
         except (psycopg.Error, PartboxError) as error:
-            last = replace(last, problem=error_line(error))
+            last = replace(last, problem=format_error_line(error))
         yield last
 
 
 def _take_sample(overview_cache: "CachedOverview", subscription: str, pace: "RateMeter") -> ClusterSample:
-    overview = overview_cache.overview()
-    pace.observe(overview)
-    return ClusterSample(overview.at, overview.cluster(subscription), pace.rates(subscription))
+    overview = overview_cache.read_overview()
+    pace.add_overview(overview)
+    return ClusterSample(overview.at, overview.cluster(subscription), pace.compute_rates(subscription))

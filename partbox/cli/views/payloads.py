@@ -8,14 +8,14 @@ import orjson
 Payload = str | bytes | None
 
 
-def payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
+def list_payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
     if isinstance(value, bytes):
         yield "payload", f"{len(value):,} bytes: --json prints them as base64"
     else:
         yield "payload", "gone from the log, or none" if value is None else str(value)
 
 
-def with_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
+def convert_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
     """Convert the details of a record to plain data for JSON, with the payload if `wanted`."""
     # A JSON payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`.
     value = plain.pop("payload")

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from partbox.db.delivery.cursors import save_values
+from partbox.db.delivery.cursors import build_save_values
 from partbox.db.delivery.effects import ROLLBACK_EVENT
 from partbox.db.delivery.server_incarnation import REPLACED_TEXT, NewIncarnationError
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.db.type_conversion import AsyncOwnCursor
 from partbox.protocol.rows import CursorSave, SaveEntry
 
@@ -41,9 +41,9 @@ async def save(
     `conn` closed, if the server crashed or was replaced since the session of the connection `session` began."""
     # The progress is cursors, parked rows (events set aside) and finished rows. `cursors.save` is the synchronous
     # counterpart.
-    values = save_values(session, subscription, me, *saves) | {"durable": True}
+    values = build_save_values(session, subscription, me, *saves) | {"durable": True}
     texts = {name: None if value is None else str(value) for name, value in values.items()}
-    cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts, prepare=False)
+    cursor = await AsyncOwnCursor(conn).execute(load_query("save", schema), texts, prepare=False)
     mine, took, same = await cursor.fetchone() or (None, 0.0, False)
     if not same:
         await conn.close()

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import Conn, plain_query, query
+from partbox.db.sql import Conn, load_plain_query, load_query
 from partbox.protocol.bell import RING_BACK, flag_duration
 
 
@@ -16,14 +16,14 @@ class BellSequence(NamedTuple):
     prepared: int
 
 
-def bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
+def find_bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
     """Return the sequence that tells publishers whether a worker sleeps, or None if this role may set none."""
     # The sequence holds the bell's flag: if some worker sleeps, publishers must notify.
-    row = conn.execute(query("bell_found", schema), {}).fetchone()
+    row = conn.execute(load_query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
 
 
-def of(conn: Conn) -> int | None:
+def bell_of(conn: Conn) -> int | None:
     """Return the oid of the sequence that tells publishers whether a worker sleeps. None if polls do not read it."""
     # The sequence holds the bell's flag. Polls on this connection read it.
     return conn.bell if isinstance(conn, WatchedConnection) else None
@@ -42,10 +42,10 @@ def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
     """Tell publishers to stop sending notifications, then wake all sleeping workers."""
     # Two statements are needed: the bell's flag must be down when the workers hear the notification and poll again.
     fetch(conn, "bell_lower", schema, {"bell": sequence})
-    notify(conn, schema, RING_BACK)
+    notify_listeners(conn, schema, RING_BACK)
 
 
-def notify(conn: Conn, schema: str, payload: str) -> bool:
+def notify_listeners(conn: Conn, schema: str, payload: str) -> bool:
     """Send a notification to all listeners of the schema. Return False if the server's queue is filling up."""
     # Nothing is sent if the queue is filling up.
     ((is_sent,),) = fetch(conn, "bell_say", schema, {"payload": payload})
@@ -53,4 +53,4 @@ def notify(conn: Conn, schema: str, payload: str) -> bool:
 
 
 def listen(conn: Conn, schema: str) -> None:
-    conn.execute(plain_query("bell_listen", schema))
+    conn.execute(load_plain_query("bell_listen", schema))

@@ -10,7 +10,7 @@ import orjson
 from partbox.db.blocking import array_literal, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.sql import Conn, records
+from partbox.db.sql import Conn, fetch_records
 from partbox.protocol.bell import flag_seconds_left
 from partbox.protocol.rows import CursorSave, OwnedPartition, SaveEntry, TickPartition
 
@@ -28,22 +28,22 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 class TickResult(NamedTuple):
     """The result of a worker's periodic query: an idle check, its partitions, due times and operators' limits."""
 
-    look: IdleCheck  # the idle check
+    idle_check: IdleCheck  # the idle check
     digest: int | None  # a digest of the partitions of this instance
     partitions: list[TickPartition] | None  # None if the digest is the known one
     # For each owned partition with a parked row that has a due time, the seconds until the first is due.
-    dues: dict[int, float]
+    due_times: dict[int, float]
     # Limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
     limits: dict[str, OperatorBounds]
 
 
-def tick(
-    conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
+def run_tick(
+    conn: Conn, schema: str, subscription: str, me: UUID, open_xids: Iterable[int], known: int | None = None
 ) -> TickResult:
     """Read in one statement whether new events may exist and which partitions this worker owns or is assigned."""
-    # `known` is the digest of the partitions in the last tick. `listed` holds the transactions of the last snapshot
+    # `known` is the digest of the partitions in the last tick. `open_xids` holds the transactions of the last snapshot
     # (see `idle_check`).
-    values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
+    values = {"subscription": subscription, "me": me, "known": known, **idle_check.build_parameters(conn, open_xids)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
     # An empty result is a null instead of an array.
@@ -51,10 +51,12 @@ def tick(
     partitions = None if is_known else [*map(TickPartition, *columns)]
     dues, bounds = dict(zip(numbers, seconds, strict=True)), zip(rates, at_once, strict=True)
     limits = dict(zip(handlers, bounds, strict=True))
-    return TickResult(idle_check.result(conn, row[:IDLE_CHECK_COLUMNS]), digest, partitions, dues, limits)
+    return TickResult(idle_check.build_result(conn, row[:IDLE_CHECK_COLUMNS]), digest, partitions, dues, limits)
 
 
-def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
+def recheck_idle(
+    conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck
+) -> IdleCheck | None:
     """Confirm cheaply that nothing has changed since the check `before`. Return it, or None after a change."""
     # Nothing has changed if no id was drawn, the digest of the partitions is `known`, and no parked row has a due time.
     # `before` must have had no listed transaction. The statement takes a third of the time of a tick.
@@ -62,26 +64,28 @@ def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, befor
         "subscription": subscription,
         "me": me,
         "known": known,
-        "drawn": before.fence.drawn,
-        **idle_check.parameters(conn),
+        "drawn": before.fence.drawn_id,
+        **idle_check.build_parameters(conn),
     }
     ((ahead, is_still, alive, log),) = fetch(conn, "calm", schema, values)
-    idle_check.check(conn, alive, log)
-    return before._replace(ended=False, up=flag_seconds_left(ahead)) if is_still else None
+    idle_check.check_unchanged(conn, alive, log)
+    return before._replace(has_ended=False, flag_up_for=flag_seconds_left(ahead)) if is_still else None
 
 
-def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPartition]:
+def claim_partitions(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPartition]:
     """Take ownership of the free partitions that are assigned to this worker instance. Return the new ones."""
     # The list is empty if the row of the instance is gone.
-    return records(conn, OwnedPartition, "claim", schema, subscription=subscription, me=me)
+    return fetch_records(conn, OwnedPartition, "claim", schema, subscription=subscription, me=me)
 
 
-def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
+def take_up_partitions(
+    conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]
+) -> list[OwnedPartition]:
     """Keep owning partitions in a new database session. Return the partitions that this instance still owns."""
     # The ownership must be under the given `epochs`. The epochs are raised, so that the database refuses a late save or
     # take-up from an earlier session that gave up on it.
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
-    return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
+    return fetch_records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
 
 
 # The parameters are many because an object of them would be made for every page.
@@ -104,13 +108,13 @@ def save(
     saved and the connection closed, if the server crashed or was replaced since the session began."""
     # The save covers cursors, parked rows (events set aside) and finished rows. The instance must still own every
     # partition under its epoch.
-    values = save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
+    values = build_save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
     ((mine, took, same),) = fetch(conn, "save", schema, values)
-    server_incarnation.check(conn, same)
+    server_incarnation.check_incarnation(conn, same)
     return set(mine or ()), took
 
 
-def save_values(
+def build_save_values(
     session: Conn,
     subscription: str,
     me: UUID,
@@ -119,20 +123,20 @@ def save_values(
     done_ids: Sequence[int],
 ) -> dict[str, object]:
     """Return the query parameters, except `durable`, for saving the progress of partitions in `session`."""
-    sequence, value = server_incarnation.of(session)
+    sequence, value = server_incarnation.incarnation_of(session)
     return {
         "subscription": subscription,
         "me": me,
-        **_saved(savings),
+        **_build_cursor_values(savings),
         "parks": orjson.dumps([each.to_json() for each in parks]).decode() if parks else None,
         "done_ids": array_literal(done_ids),
         "life": sequence,
         "value": value,
-        "tables": proof.of(session).tables,
+        "tables": proof.baseline_of(session).table_oids,
     }
 
 
-def _saved(savings: Sequence[CursorSave]) -> dict[str, str]:
+def _build_cursor_values(savings: Sequence[CursorSave]) -> dict[str, str]:
     # The cursors become arrays of query parameters.
     # Each distinct snapshot is sent once. The cursors refer to it by its number, from 1.
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from partbox.db.sql import Conn, script
+from partbox.db.sql import Conn, load_script
 from partbox.db.type_conversion import OwnCursor
 
 LOCK_TIMEOUT_MS = 1
@@ -22,34 +22,35 @@ many events as one process. With 50 ms they got through a twelfth, since each wa
 SAVEPOINT = b"savepoint partbox_event"
 RELEASE = b"release " + SAVEPOINT
 ROLLBACK_EVENT = b"rollback to " + SAVEPOINT
-READ_SESSION = script("effects_session")
-BEGIN_EVENT = script("effects_begun", savepoint=sql.SQL(""))
-BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.decode()};"))
+READ_SESSION = load_script("effects_session")
+BEGIN_EVENT = load_script("effects_begun", savepoint=sql.SQL(""))
+BEGIN_WITH_SAVEPOINT = load_script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.decode()};"))
 
 
 class SessionDefaults(NamedTuple):
     """A session's settings before handlers change them. `lock_timeout` is in milliseconds, 0 for none. The script
-    `kept`, after each successful event, resets changed settings and limits waits for locks to `LOCK_TIMEOUT_MS`."""
+    `after_event`, after each successful event, resets changed settings and limits waits for locks to
+    `LOCK_TIMEOUT_MS`."""
 
     lock_timeout: int
-    kept: bytes
+    after_event: bytes
 
     @classmethod
-    def of(cls, row: tuple[str | None, ...]) -> "SessionDefaults":
+    def from_row(cls, row: tuple[str | None, ...]) -> "SessionDefaults":
         """Build the session's default settings from a row that the script `READ_SESSION` returned."""
         set_back, lock_timeout = row[0] or "", int(row[1] or 0)
         patience = sql.Literal(min(LOCK_TIMEOUT_MS, lock_timeout or LOCK_TIMEOUT_MS))
-        return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
+        return cls(lock_timeout, load_script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
-    def end(self, limit: float) -> bytes:
+    def render_end(self, limit: float) -> bytes:
         """Return the SQL script that runs after the last event of a transaction, before the save. A client that freezes
         loses the transaction after `limit` seconds."""
-        return _end(int(limit * 1000), self.lock_timeout)
+        return _render_end(int(limit * 1000), self.lock_timeout)
 
 
-def status_script(xid: str) -> bytes:
+def render_status(xid: str) -> bytes:
     """Return SQL that reads the status of a transaction, such as `committed`."""
-    return script("effects_fate", xid=sql.Literal(xid))
+    return load_script("effects_fate", xid=sql.Literal(xid))
 
 
 def rollback_event(conn: Conn) -> None:
@@ -59,5 +60,5 @@ def rollback_event(conn: Conn) -> None:
 
 
 @lru_cache(maxsize=16)
-def _end(limit: int, lock_timeout: int) -> bytes:
-    return script("effects_end", limit=sql.Literal(limit), lock_timeout=sql.Literal(lock_timeout))
+def _render_end(limit: int, lock_timeout: int) -> bytes:
+    return load_script("effects_end", limit=sql.Literal(limit), lock_timeout=sql.Literal(lock_timeout))

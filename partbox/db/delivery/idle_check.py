@@ -7,42 +7,42 @@ from partbox.db.blocking import Row, array_literal, fetch
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
 from partbox.protocol.bell import flag_seconds_left
-from partbox.protocol.horizon import Fence, fence
+from partbox.protocol.horizon import Fence, build_fence
 
 
 class IdleCheck(NamedTuple):
     """The result of a cheap check whether new events may have been published."""
 
     fence: Fence  # a new fence
-    ended: bool  # whether a transaction that the last snapshot listed has ended
-    up: float  # seconds for which the flag of the bell stays up, 0 if it is down
+    has_ended: bool  # whether a transaction that the last snapshot listed has ended
+    flag_up_for: float  # seconds for which the flag of the bell stays up, 0 if it is down
 
 
-def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:
+def run_check(conn: Conn, schema: str, open_xids: Iterable[int]) -> IdleCheck:
     """Check cheaply whether the log may have new events since the last read."""
-    # `listed` holds the transactions that were open in the last snapshot.
-    (row,) = fetch(conn, "fence", schema, parameters(conn, listed))
-    return result(conn, row)
+    # `open_xids` holds the transactions that were open in the last snapshot.
+    (row,) = fetch(conn, "fence", schema, build_parameters(conn, open_xids))
+    return build_result(conn, row)
 
 
-def parameters(conn: Conn, listed: Iterable[int] = ()) -> Mapping[str, object]:
+def build_parameters(conn: Conn, open_xids: Iterable[int] = ()) -> Mapping[str, object]:
     """Return the query parameters of a cheap check for new events, for any statement that includes one."""
-    # `listed` holds the transactions of the last snapshot.
-    sequence, _ = server_incarnation.of(conn)
-    return {"listed": array_literal(listed), "life": sequence, "bell": bell.of(conn)}
+    # `open_xids` holds the transactions of the last snapshot.
+    sequence, _ = server_incarnation.incarnation_of(conn)
+    return {"listed": array_literal(open_xids), "life": sequence, "bell": bell.bell_of(conn)}
 
 
-def result(conn: Conn, columns: Row) -> IdleCheck:
+def build_result(conn: Conn, columns: Row) -> IdleCheck:
     """Build the result of a check for new events from the columns that a statement returned."""
     # Raise `NewIncarnationError` or `PartialReadError`, as in `check`, if the server or the log has changed.
     drawn, age, xmax, ended, alive, ahead, log = columns
-    check(conn, alive, log)
-    return IdleCheck(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, flag_seconds_left(ahead))
+    check_unchanged(conn, alive, log)
+    return IdleCheck(build_fence(proof.check_drawn(conn, drawn), age, int(xmax)), ended, flag_seconds_left(ahead))
 
 
-def check(conn: Conn, alive: int | None, log: int) -> None:
+def check_unchanged(conn: Conn, alive: int | None, log: int) -> None:
     """Raise an error if the database server or the event log was replaced since this session began."""
     # Raise `NewIncarnationError` if the server is another one, `PartialReadError` if the log is.
-    _, value = server_incarnation.of(conn)
-    server_incarnation.check(conn, alive == value)
+    _, value = server_incarnation.incarnation_of(conn)
+    server_incarnation.check_incarnation(conn, alive == value)
     proof.check_same_log(conn, log)

@@ -9,17 +9,17 @@ from uuid import UUID
 import orjson
 
 from partbox.db.blocking import array_literal, fetch
-from partbox.db.sql import Conn, one_row, query, records, row, rows
+from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, fetch_rows, load_query
 
 
 class Member(NamedTuple):
-    """A registered worker process. `left` is the rest of its lease in seconds, by the database's clock."""
+    """A registered worker process. `lease_left` is the rest of its lease in seconds, by the database's clock."""
 
     instance_id: UUID
     node: str
     heartbeat_at: datetime
-    draining: bool
-    left: float
+    is_draining: bool
+    lease_left: float
     lease: float
 
 
@@ -37,9 +37,9 @@ class MembershipView(NamedTuple):
     clock: datetime  # the server's time
     membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
     nodes: int
-    unassigned: bool  # a partition has no assignee
-    orphaned: bool  # a partition has an owner that is gone
-    late: list[Member]  # members without a recent heartbeat, the only candidates for a burial
+    has_unassigned: bool  # a partition has no assignee
+    has_orphaned: bool  # a partition has an owner that is gone
+    late_members: list[Member]  # members without a recent heartbeat, the only candidates for a burial
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,16 @@ class InstanceColumns(TypedDict):
     lease: float
 
 
-def register(
+def register_instances(
     conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
     """Register new worker processes in the database. Return their instance ids by pid."""
     # One instance row is inserted per process. `supervisor` distinguishes two nodes of one host.
-    found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
+    found = fetch_rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
-def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
+def renew_heartbeats(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
     """Renew the heartbeats of worker processes. Return the renewals of all processes that still exist."""
     # The processes are given by instance id with whether each is draining. An instance that the short statement did not
     # renew may exist all the same: the SQL function decides.
@@ -111,7 +111,7 @@ def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[Runn
     # the handlers that do not fit.
     # The column is null if there are none.
     stored = [*map(asdict, running), *([{"more": more}] if more else [])]
-    conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
+    conn.execute(load_query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
@@ -131,7 +131,7 @@ def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tu
 def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanState) -> None:
     """Store that a worker process still runs its start-up code and takes no work yet."""
     # Call it in the transaction that inserted the row of the process.
-    conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
+    conn.execute(load_query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
@@ -144,10 +144,10 @@ def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> Lifespa
     return None
 
 
-def leave(conn: Conn, schema: str, instance: UUID) -> None:
+def mark_leaving(conn: Conn, schema: str, instance: UUID) -> None:
     """Mark a worker process as stopping, so that others stop counting on it."""
     # Its row then says draining. Its heartbeat is not renewed.
-    conn.execute(query("leave", schema), {"instance": instance})
+    conn.execute(load_query("leave", schema), {"instance": instance})
 
 
 def note_handled_types(
@@ -156,10 +156,10 @@ def note_handled_types(
     """Store the event types that a worker process handles, each with its aggregate type or None."""
     # The list includes types that the process still handles.
     values = {"instance": instance, "subscription": subscription, "types": orjson.dumps(types).decode()}
-    conn.execute(query("note_handled_types", schema), values)
+    conn.execute(load_query("note_handled_types", schema), values)
 
 
-def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
+def read_membership(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
     """Read the state of a subscription's workers, to find partitions to reassign and processes that may be dead."""
     # Late members had no heartbeat for a quarter of their lease, or after `since`.
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
@@ -170,26 +170,26 @@ def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) ->
     return MembershipView(clock, (membership_version, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
 
 
-def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
+def list_members(conn: Conn, schema: str, subscription: str) -> list[Member]:
     """Return all worker processes that are registered for a subscription."""
-    return records(conn, Member, "members", schema, subscription=subscription)
+    return fetch_records(conn, Member, "members", schema, subscription=subscription)
 
 
-def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
+def list_assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
     """Return the worker instance that each partition is assigned to, in the order of partitions."""
     # The list is empty if the subscription is paused or missing.
-    return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
+    return [assignee for (assignee,) in fetch_rows(conn, "assignees", schema, subscription=subscription)]
 
 
-def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
+def bury_instances(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
     """Delete the rows of dead worker processes and free their partitions."""
     # Free all partitions whose owner is gone. Return the deleted instances and the number of partitions freed. Only
     # instances among `victims` whose lease has expired are deleted, unless `known_dead`.
-    deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
+    deleted, freed = fetch_one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 
 
-def plan(
+def assign_partitions(
     conn: Conn,
     schema: str,
     subscription: str,
@@ -204,10 +204,10 @@ def plan(
     return _is_true(conn, "plan", schema, subscription=subscription, **values)
 
 
-def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
+def is_subscribed(conn: Conn, schema: str, subscription: str) -> bool:
     return _is_true(conn, "subscribed", schema, subscription=subscription)
 
 
 def _is_true(conn: Conn, name: str, schema: str, **values: object) -> bool:
-    found = row(conn, name, schema, **values)
+    found = fetch_first_row(conn, name, schema, **values)
     return bool(found and found[0])

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.protocol.limits import Rate
 
 MAX_VALUES: Final = 5  # values of `limit_by` that are named
@@ -87,9 +87,9 @@ class HandlerLimit:
         return str(bound) if bound else "none" if self.processes or given else "as declared"
 
 
-def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
+def note_limits(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
     """Store a worker's handler limits, and the events that wait for them, in its database row."""
-    conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
+    conn.execute(load_query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
@@ -115,7 +115,9 @@ def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
     ]
 
 
-def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
+def merge_limits(
+    subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]
+) -> tuple[HandlerLimit, ...]:
     """Combine the reports of all processes and the changes of operators into one limit per handler."""
     # Waiting events are summed over the processes of the subscription.
     reports: dict[str, list[LimitReport]] = {}
@@ -131,22 +133,22 @@ def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[Limi
 def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], change: LimitChange | None) -> HandlerLimit:
     last = kept[-1] if kept else LimitReport(handler)
     rate, at_once = (None, None) if change is None else (change.rate, change.at_once)
-    in_force = _in_force(at_once, last.at_once)
+    in_force = _limit_in_force(at_once, last.at_once)
     return HandlerLimit(
         subscription,
         handler,
-        rate=_in_force(rate, last.rate),
+        rate=_limit_in_force(rate, last.rate),
         at_once=None if in_force is None else int(in_force),
         by=last.by,
         waiting=sum(each.waiting for each in kept),
         waited=max((each.waited for each in kept if each.waited is not None), default=None),
-        values=_longest_waiting(value for each in kept for value in each.values),
+        values=_select_longest_waiting(value for each in kept for value in each.values),
         processes=len(kept),
         change=change,
     )
 
 
-def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
+def _select_longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
     # The waiting events are summed by value over several processes, and the longest waiting are kept.
     # At most `MAX_VALUES` values are returned.
     found: dict[str, WaitingValue] = {}
@@ -156,7 +158,7 @@ def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]
     return tuple(sorted(found.values(), key=lambda each: -each.waited)[:MAX_VALUES])
 
 
-def _in_force(given: OperatorBound, declared: float | None) -> float | None:
+def _limit_in_force(given: OperatorBound, declared: float | None) -> float | None:
     return declared if given is None else None if isinstance(given, str) else given
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from partbox.db.sql import Conn, records, row
+from partbox.db.sql import Conn, fetch_first_row, fetch_records
 from partbox.protocol.outstanding import OutstandingWork
 
 
@@ -14,13 +14,13 @@ class UnfinishedEvents(NamedTuple):
     due_in: float | None
 
 
-def outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
+def read_outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
     """Return the events that a subscription has not finished: unread ones and ones set aside."""
     # The latter are parked rows. A subscription that does not exist has none.
-    found = row(conn, "outstanding", schema, subscription=subscription)
+    found = fetch_first_row(conn, "outstanding", schema, subscription=subscription)
     return OutstandingWork(*(found or ()))
 
 
-def left_over(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
+def count_unfinished(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
     """Count the unfinished events of a subscription by kind, at most 1,000 unread ones."""
-    return records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)
+    return fetch_records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)

@@ -4,30 +4,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from partbox.db.delivery.proof import without_row_security
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 from partbox.protocol.rows import LooseRows, StoredRow
 
 
-def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
+def list_blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
     """Return the failed or waiting events that hold back later events of the same key, by id."""
     # Such an event is a parked row, set aside by its subscription. The key is its aggregate.
-    return [StoredRow(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
+    return [StoredRow(*row) for row in _fetch_rows(conn, "blocking", schema, subscription, partitions)]
 
 
-def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
+def list_ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
     """Return the (partition, id) pairs of set-aside events that the next read may return again."""
     # The saved cursor may not have passed these parked rows, so a poll returns their records again. They must be
     # recognized.
-    return _rows(conn, "ahead", schema, subscription, partitions)
+    return _fetch_rows(conn, "ahead", schema, subscription, partitions)
 
 
-def loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
+def count_loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
     """Count, for each partition, the events set aside that hold back no other events."""
-    rows = _rows(conn, "loose_rows", schema, subscription, partitions)
+    rows = _fetch_rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
 
 
-def due(  # noqa: PLR0917  as the statement has them
+def load_due(  # noqa: PLR0917  as the statement has them
     conn: Conn,
     schema: str,
     subscription: str,
@@ -44,17 +44,19 @@ def due(  # noqa: PLR0917  as the statement has them
     dead-letter hook, the longest waiting first."""
     # Only parked rows that hold back no other events are returned.
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
-    return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
+    return [StoredRow(*row) for row in _fetch_rows(conn, "due", schema, subscription, partitions, **more)]
 
 
-def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
+def find_startable(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
     """Return the scheduled events among `record_ids` that may be handled now: due and not canceled."""
     # Canceled ones are given up.
     values = {"subscription": subscription, "record_ids": list(record_ids)}
-    return {id for (id,) in conn.execute(query("may_start", schema), values)}
+    return {id for (id,) in conn.execute(load_query("may_start", schema), values)}
 
 
-def _rows(conn: Conn, name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any) -> list[Any]:
+def _fetch_rows(
+    conn: Conn, name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any
+) -> list[Any]:
     values = {"subscription": subscription, "partitions": list(partitions), **more}
     with without_row_security(conn):
-        return conn.execute(query(name, schema), values).fetchall()
+        return conn.execute(load_query(name, schema), values).fetchall()

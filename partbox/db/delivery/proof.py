@@ -14,11 +14,11 @@ from psycopg import sql as compose
 from psycopg.errors import InsufficientPrivilege
 
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import Conn, query
-from partbox.text.wording import counted
+from partbox.db.sql import Conn, load_query
+from partbox.text.wording import format_count
 
 SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
-"""SQLSTATEs or their first digits: a relation or privilege is gone, a plan does not fit, or `intact` has raised.
+"""SQLSTATEs or their first digits: a relation or privilege is gone, a plan does not fit, or `check_intact` has raised.
 
 22023: a function remembers arrays of rows of a table that was dropped since.
 """
@@ -32,44 +32,44 @@ class PartialReadError(OperationalError):
 class SessionBaseline:
     """The identity of the event log when a database session began, to detect a replaced or cut log."""
 
-    log: int | None = None  # the oids of the log and its sequence
-    tables: int | None = None  # the oids of the tables that saves write to
-    made: int | None = None  # the definition of the log as `log_now` returns it, None before the first poll
-    drawn: int = 0  # the number of ids drawn
+    log_oids: int | None = None  # the oids of the log and its sequence
+    table_oids: int | None = None  # the oids of the tables that saves write to
+    log_version: int | None = None  # the definition of the log as `log_now` returns it, None before the first poll
+    drawn_ids: int = 0  # the number of ids drawn
 
 
-def begin(conn: Conn, schema: str) -> SessionBaseline:
+def begin_baseline(conn: Conn, schema: str) -> SessionBaseline:
     """Store on the connection the identity of the tables and the log, to detect later changes."""
     # These facts are the baseline of the new session.
-    log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
+    log, tables = conn.execute(load_query("tables_begin", schema), {}).fetchone() or (None, None)
     baseline = SessionBaseline(log, tables)
     if isinstance(conn, WatchedConnection):
         conn.baseline = baseline
     return baseline
 
 
-def of(conn: Conn) -> SessionBaseline:
+def baseline_of(conn: Conn) -> SessionBaseline:
     """Return the identity of the tables and the log when this connection's session began."""
     # This baseline is empty if no session has begun.
     return conn.baseline if isinstance(conn, WatchedConnection) and conn.baseline is not None else SessionBaseline()
 
 
-def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
+def check_intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
     """Verify that every published event can be read. Raise `psycopg.Error` otherwise."""
     # The check is for this subscription, or for each if none is given.
     with without_row_security(conn):
-        if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
+        if conn.execute(load_query("is_shadowed", schema), {}).fetchone() == (True,):
             raise PartialReadError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
-        conn.execute(query("intact", schema), {"subscription": subscription})
+        conn.execute(load_query("intact", schema), {"subscription": subscription})
 
 
 def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
     """Raise `PartialReadError` if events are hidden from readers because the id sequence was set back."""
     # The error is raised if the sequence will draw used ids, or drew ids below a cursor.
     with without_row_security(conn):
-        used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
-        hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
-    if used > (at := drawn(conn, ids)):
+        used, ids = conn.execute(load_query("ids", schema), {}).fetchone() or (0, None)
+        hidden = conn.execute(load_query("hidden", schema), {"subscription": subscription}).fetchone()
+    if used > (at := check_drawn(conn, ids)):
         raise PartialReadError(
             f"the sequence record_id_seq is at {at}, and ids up to {used} are used: "
             f"raise it by `{raise_sequence_sql(schema, used)}`"
@@ -77,7 +77,8 @@ def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
     if hidden is not None:
         first, last, count = hidden
         raise PartialReadError(
-            f"the sequence record_id_seq was set back, and {counted(count, 'record')} between id {first} and {last} "
+            f"the sequence record_id_seq was set back, and {format_count(count, 'record')} between id {first} "
+            f"and {last} "
             f"got ids that cursors had passed: have them read by `{lower_cursors_sql(schema, first)}`"
         )
 
@@ -98,44 +99,45 @@ def lower_cursors_sql(schema: str, first: int) -> str:
 def check_same_log(conn: Conn, log: int) -> None:
     """Raise `PartialReadError` if the log table was replaced since this session began."""
     # `log` identifies the log table and the id sequence. The connection is closed before the error is raised.
-    if log != (of(conn).log or log):
+    if log != (baseline_of(conn).log_oids or log):
         conn.close()
         raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
 
 
-def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
+def check_log_version(conn: Conn, schema: str, log_version: int | str | bytes | None) -> bool:
     """Return True if the log's definition is unchanged, so that the result of a query on it counts."""
     # Polls are frequent, so this proof must cost them nothing. PostgreSQL computes it when it plans a poll, and plans
     # again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
     # of 75 us.
-    # `made` is the poll's answer. After a change the new definition is noted and False is returned: the poll does not
-    # count. Close the connection and raise `PartialReadError` if row security hides records or the log is another one.
-    if made is None:
+    # `log_version` is the poll's answer. After a change the new definition is noted and False is returned: the poll
+    # does not count. Close the connection and raise `PartialReadError` if row security hides records or the log is
+    # another one.
+    if log_version is None:
         conn.close()
         raise PartialReadError("the log is not read whole: row security hides records of it")
-    baseline = of(conn)
-    if int(made) == baseline.made or baseline.log is None:
+    baseline = baseline_of(conn)
+    if int(log_version) == baseline.log_version or baseline.log_oids is None:
         return True
     with without_row_security(conn):
-        log, now, _ = conn.execute(query("log_begin", schema), {}).fetchone() or (0, None, None)
+        log, now, _ = conn.execute(load_query("log_begin", schema), {}).fetchone() or (0, None, None)
     check_same_log(conn, log)
-    baseline.made = now
+    baseline.log_version = now
     return False
 
 
-def drawn(conn: Conn, ids: int | str | None) -> int:
+def check_drawn(conn: Conn, ids: int | str | None) -> int:
     """Return the number of record ids drawn so far. Raise `PartialReadError` if it has fallen."""
     # The number is noted in the session's baseline. If it has fallen, the connection is closed. Raise
     # `InsufficientPrivilege` if the role cannot read the sequence.
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
-    baseline, now = of(conn), int(ids)
-    if now < baseline.drawn:
+    baseline, now = baseline_of(conn), int(ids)
+    if now < baseline.drawn_ids:
         conn.close()
         raise PartialReadError(
-            f"{baseline.drawn} ids were drawn and now it is {now}: the sequence record_id_seq was set back"
+            f"{baseline.drawn_ids} ids were drawn and now it is {now}: the sequence record_id_seq was set back"
         )
-    baseline.drawn = now
+    baseline.drawn_ids = now
     return now
 
 
@@ -143,11 +145,11 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
 def without_row_security(conn: Conn) -> Iterator[None]:
     """Within the block, make PostgreSQL raise an error where row security would silently hide rows."""
     # Behind a connection pooler the block is a transaction.
-    if not (isinstance(conn, WatchedConnection) and conn.pooled):
+    if not (isinstance(conn, WatchedConnection) and conn.is_pooled):
         yield
         return
     with conn.transaction():
-        conn.execute(query("row_security_off", "partbox"), {})
+        conn.execute(load_query("row_security_off", "partbox"), {})
         yield
 
 

@@ -1,5 +1,5 @@
 """Read the log: pages, and the bodies of parked records. Pages and bodies leave out large payloads and names, so that a
-statement of many records returns few bytes. `payloads` fetches them, bounded by bytes."""
+statement of many records returns few bytes. `load_payloads` fetches them, bounded by bytes."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,8 +14,8 @@ from partbox.events.record import PageStats
 from partbox.protocol import cursor
 from partbox.protocol.bell import flag_seconds_left
 from partbox.protocol.cursor import MAX_LATE, STRETCH, ReadRequest
-from partbox.protocol.horizon import Fence, Page, fence
-from partbox.protocol.quick_poll import bits, ids
+from partbox.protocol.horizon import Fence, Page, build_fence
+from partbox.protocol.quick_poll import compute_id_range, to_bits
 from partbox.protocol.sweep import Sweep
 
 # Columns of the last row of a page, which is no record.
@@ -42,11 +42,11 @@ class QuickPage(NamedTuple):
     floor: int  # the id that the search began above
     rows: list[Row]  # in the order of ids
     clock: int  # the server's clock, in microseconds since 2000
-    up: float  # seconds for which the flag of the bell stays up
+    flag_up_for: float  # seconds for which the flag of the bell stays up
     stats: PageStats
 
 
-def poll(
+def poll_page(
     conn: Conn,
     schema: str,
     asks: Sequence[ReadRequest],
@@ -61,7 +61,7 @@ def poll(
     # The records have ids up to `hi` and above `lo`. Requests whose `base` is `shared` are in lockstep. Each base is
     # sent once. At most `cap` + 1 late records of each partition are returned. New records of partitions in the `sweep`
     # come last, in the order of ids, regardless of their rooms.
-    bases = [ask.base for ask in asks]
+    bases = [ask.base_page for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
     values = {
@@ -83,22 +83,22 @@ def poll(
         [floors[number or 0] for number in numbers],
         rows,
         int(head[CLOCK]),
-        proof.drawn(conn, head[DRAWN]),
+        proof.check_drawn(conn, head[DRAWN]),
         stats,
     )
 
 
-def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
+def read_new_records(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
     """Read a few new records of some partitions that the last full page could not see."""
     # At most `MAX_LATE` + 1 records that the snapshot of the page `shared` does not see are returned. `partitions` is a
-    # bit string (see `quick_poll.bits`).
-    own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.of(conn)}
-    above, end = ids(shared)
+    # bit string (see `quick_poll.to_bits`).
+    own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.bell_of(conn)}
+    above, end = compute_id_range(shared)
     head, rows, stats = _fetch_page(
         conn, "quick", schema, {**_shared_parameters(shared), **own}, {"above": above, "end": end}
     )
-    snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
-    made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
+    snapshot, drawn = head[SNAPSHOT], proof.check_drawn(conn, head[DRAWN])
+    made = build_fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
     # The column is raw bytes on a connection with raw loaders.
     up = flag_seconds_left(None if head[UP] is None else int(head[UP]))
     return QuickPage(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, stats)
@@ -110,11 +110,11 @@ def _fetch_page(
     # Return the facts about a page of the log, its records and its statistics.
     # The facts about the page are in the last row. The poll is repeated if the log's definition has changed. Raise
     # `PartialReadError` if the last row is missing.
-    sequence, value = server_incarnation.of(conn)
+    sequence, value = server_incarnation.incarnation_of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
         stats = PageStats()
-        rows = fetch(conn, name, schema, sent, planned=planned, look=partial(_add_to_stats, stats))
+        rows = fetch(conn, name, schema, sent, planned=planned, on_rows=partial(_add_to_stats, stats))
         if not rows or rows[-1][0] is not None:
             text = "a page of the log was cut: something between here and the server limits what it returns"
             raise proof.PartialReadError(text)
@@ -122,7 +122,7 @@ def _fetch_page(
         # N is in this row alone. With 500 open transactions a snapshot has 3 kB, and a page with N in every row took
         # 108 to 241 ms instead of 5 ms.
         head = rows.pop()
-        server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
+        server_incarnation.check_incarnation(conn, head[LIFE] == (None if value is None else str(value)))
         if proof.check_log_version(conn, schema, head[LOG]):
             return head, rows, stats
 
@@ -134,17 +134,17 @@ def _add_to_stats(stats: PageStats, rows: Sequence[Row]) -> None:
 def _shared_parameters(page: Page | None) -> dict[str, object]:
     return {
         "snapshot": page.snapshot if page else None,
-        "settled": page.settled if page else None,
-        "listed": array_literal(xid for xid, _ in page.listed) if page else "{}",
-        "bounds": array_literal(bound for _, bound in page.listed) if page else "{}",
+        "settled": page.settled_id if page else None,
+        "listed": array_literal(xid for xid, _ in page.listed_bounds) if page else "{}",
+        "bounds": array_literal(bound for _, bound in page.listed_bounds) if page else "{}",
     }
 
 
 def _own_parameters(bases: Mapping[Page, int]) -> dict[str, str]:
-    listed = [(number, *each) for base, number in bases.items() for each in base.listed]
+    listed = [(number, *each) for base, number in bases.items() for each in base.listed_bounds]
     return {
         "own_snapshots": array_literal(base.snapshot for base in bases),
-        "own_settled": array_literal(base.settled for base in bases),
+        "own_settled": array_literal(base.settled_id for base in bases),
         "own_of": array_literal(number for number, _, _ in listed),
         "own_listed": array_literal(xid for _, xid, _ in listed),
         "own_bounds": array_literal(bound for _, _, bound in listed),
@@ -156,7 +156,7 @@ def _ask_parameters(asks: Sequence[ReadRequest], sweep: Sweep | None) -> dict[st
     return {
         "partitions": integer_array(partitions),
         "last_ids": integer_array(last_ids),
-        "rooms": integer_array(rooms if sweep is None else sweep.rooms_beside(asks)),
+        "rooms": integer_array(rooms if sweep is None else sweep.compute_rooms_beside(asks)),
         "untils": array_literal(untils),
         "afters": array_literal(afters),
     }
@@ -164,24 +164,24 @@ def _ask_parameters(asks: Sequence[ReadRequest], sweep: Sweep | None) -> dict[st
 
 def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
     if sweep is None:
-        return {"swept_from": 0, "swept_to": 0, "swept_most": 0, "swept": bits(()), "swept_ids": "{}"}
+        return {"swept_from": 0, "swept_to": 0, "swept_most": 0, "swept": to_bits(()), "swept_ids": "{}"}
     return {
         "swept_from": sweep.start,
         "swept_to": sweep.end,
-        "swept_most": sweep.most,
-        "swept": bits(sweep.last_ids),
+        "swept_most": sweep.max_records,
+        "swept": to_bits(sweep.last_ids),
         "swept_ids": integer_array(sweep.last_ids.get(number, 0) for number in range(256)),
     }
 
 
-def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
+def load_bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """Load the records with the given (partition, id) pairs, without large payloads, in the order of ids."""
     # A record that is gone is missing. The last column of a record says whether a delayed event is canceled or may be.
     with proof.without_row_security(conn):
         return fetch(conn, "bodies", schema, _id_parameters(wanted))
 
 
-def payloads(
+def load_payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
     """Load whole records for the first of the given (partition, id) pairs, up to `most` bytes together."""

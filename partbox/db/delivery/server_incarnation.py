@@ -10,7 +10,7 @@ from psycopg import OperationalError
 from psycopg.errors import InternalError_
 
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 
 
 class NewIncarnationError(OperationalError):
@@ -31,24 +31,24 @@ UNKNOWN_INCARNATION = Incarnation(None, None)
 """The incarnation of a server that has none: PostgreSQL 14, or a role that may not set the sequence."""
 
 
-def begin(conn: Conn, schema: str) -> Incarnation:
+def read_incarnation(conn: Conn, schema: str) -> Incarnation:
     """Return the server's identity value, which changes with each crash or replacement."""
     # Set a new value after a crash, and recreate a sequence that a promotion made unreadable.
     try:
-        _ensure(conn, schema)
+        _ensure_sequence(conn, schema)
     except InternalError_:
-        conn.execute(query("life_anew", schema), {})
-        _ensure(conn, schema)
+        conn.execute(load_query("life_anew", schema), {})
+        _ensure_sequence(conn, schema)
     # Several sessions may have set the value at the same time. This reads the value that remained.
-    return _ensure(conn, schema)
+    return _ensure_sequence(conn, schema)
 
 
-def _ensure(conn: Conn, schema: str) -> Incarnation:
-    row = conn.execute(query("life_begin", schema), {}).fetchone()
+def _ensure_sequence(conn: Conn, schema: str) -> Incarnation:
+    row = conn.execute(load_query("life_begin", schema), {}).fetchone()
     return Incarnation(*row) if row is not None else UNKNOWN_INCARNATION
 
 
-def of(conn: Conn) -> Incarnation:
+def incarnation_of(conn: Conn) -> Incarnation:
     """Return the server's identity when this connection's session began, or an unknown one."""
     # The identity changes with each crash.
     return (
@@ -58,12 +58,12 @@ def of(conn: Conn) -> Incarnation:
     )
 
 
-def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
+def note_incarnation(conn: WatchedConnection, incarnation: Incarnation) -> None:
     # The identity (incarnation) changes with each crash.
     conn.incarnation = incarnation
 
 
-def check(conn: Conn, same: bool) -> None:
+def check_incarnation(conn: Conn, same: bool) -> None:
     """Close the connection and raise `NewIncarnationError` unless the server is the `same` as before."""
     # The server is another one if it crashed or was replaced since the session began.
     if not same:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, load_query
 
 DEAD_LETTERS = "dead letters to "
 """The beginning of the name of a sink that gets dead events: the hook, or the target of `--dead-to`."""
@@ -41,10 +41,10 @@ class SinkTraffic:
         return self.seconds / self.sent if self.sent else None
 
 
-def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
+def note_traffic(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
     """Store in a worker's database row how many messages it has sent to each sink."""
     stored = orjson.dumps([asdict(each) for each in traffic]).decode()
-    conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": stored})
+    conn.execute(load_query("note_sinks", schema), {"instance": instance, "sinks": stored})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]:
@@ -52,7 +52,7 @@ def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]
     return tuple(SinkTraffic(**each) for each in stored or [])
 
 
-def merge(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
+def merge_traffic(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
     """Sum the message counts of several processes by sink. Failing sinks come first."""
     # If a sink has several errors, the error that has lasted longest is kept.
     found: dict[str, list[SinkTraffic]] = {}

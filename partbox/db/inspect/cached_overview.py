@@ -40,14 +40,14 @@ class CachedConnection:
         self._conn: Conn | None = None
         self.closed = threading.Event()
 
-    def use(self, read: Callable[[Conn], T]) -> T:
+    def run_read(self, read: Callable[[Conn], T]) -> T:
         """Run `read` with the kept connection and return its result. Other threads wait."""
         # This call waits for any other thread that uses the connection. `read` must only read: if a kept connection
         # turns out to be lost, `read` is called once more with a new one. Raise `psycopg.Error`, `SchemaError` if this
         # program cannot work on the schema, and `PartboxError` after `close`.
         with self._lock:
             try:
-                return self._use_or_retry(read)
+                return self._read_or_retry(read)
             finally:
                 if self.closed.is_set():
                     self._drop_connection()
@@ -62,25 +62,25 @@ class CachedConnection:
             finally:
                 self._lock.release()
 
-    def _use_or_retry(self, read: Callable[[Conn], T]) -> T:
+    def _read_or_retry(self, read: Callable[[Conn], T]) -> T:
         kept = self._conn is not None
         try:
-            return read(self._connection())
+            return read(self._ensure_connection())
         except psycopg.Error:
             lost = self._conn is not None and self._conn.closed
             if lost:
                 self._drop_connection()
             if not (lost and kept):
                 raise
-        return read(self._connection())
+        return read(self._ensure_connection())
 
-    def _connection(self) -> Conn:
+    def _ensure_connection(self) -> Conn:
         if self.closed.is_set():
             raise PartboxError(f"{self._name} is closed: make a new one")
         if self._conn is None:
             conn = connect(self._dsn(), lease=self._patience, pooler=self._settings.pooler, name=self._name)
             try:
-                migrate.check(conn, self._settings.schema_name)
+                migrate.check_schema_version(conn, self._settings.schema_name)
             except BaseException:
                 conn.close()
                 raise
@@ -109,24 +109,24 @@ class CachedOverview:
         self._schema = settings.schema_name
         self._cached = CachedConnection(settings, dsn, name="partbox glance", patience=patience)
         self._patience = patience
-        self._fresh = fresh
+        self._fresh_seconds = fresh
         self._clock = clock
         self._lock = threading.Lock()
         self._answer: Overview | psycopg.Error | PartboxError | None = None
-        self._named: deque[str] = deque(maxlen=MAX_NAMED)
-        self._until = 0.0
+        self._listed_names: deque[str] = deque(maxlen=MAX_NAMED)
+        self._fresh_until = 0.0
 
-    def overview(self) -> Overview:
+    def read_overview(self) -> Overview:
         """Return the state of all subscriptions, read again if the cached one is too old."""
         # Raise `psycopg.Error` or `PartboxError`, which are cached too.
         with self._lock:
-            if self._answer is None or self._clock() >= self._until:
+            if self._answer is None or self._clock() >= self._fresh_until:
                 began = self._clock()
                 self._answer = self._read()
                 ended = self._clock()
                 # An error is kept for the shortest time only.
                 lasts = CACHE_FACTOR * (ended - began) if isinstance(self._answer, Overview) else 0.0
-                self._until = ended + max(self._fresh, lasts)
+                self._fresh_until = ended + max(self._fresh_seconds, lasts)
             answer = self._answer
         if isinstance(answer, Overview):
             return answer
@@ -140,26 +140,26 @@ class CachedOverview:
     def list_partitions(self, subscription: str) -> None:
         """Include all partitions of this subscription in later overviews."""
         # There is no limit on their number here. Any thread may call this.
-        if subscription not in self._named:
-            self._named.append(subscription)
+        if subscription not in self._listed_names:
+            self._listed_names.append(subscription)
 
-    def query(self, read: Callable[[Conn], T]) -> T:
+    def run_read(self, read: Callable[[Conn], T]) -> T:
         """Run another read on the connection of this cache. Return the result of `read`."""
-        # The read is one of a viewer. Errors are as in `overview`.
-        return self._cached.use(read)
+        # The read is one of a viewer. Errors are as in `read_overview`.
+        return self._cached.run_read(read)
 
     def close(self) -> None:
         # The connection is closed now, unless a read takes longer than `CLOSE_TIMEOUT`.
         # A read that takes longer closes the connection at its end.
         self._cached.close()
         # Set without the lock, which a running read holds.
-        self._until = 0.0
+        self._fresh_until = 0.0
 
     def _read(self) -> Overview | psycopg.Error | PartboxError:
         try:
-            named = [*self._named]
-            return self._cached.use(
-                lambda conn: stats.overview(conn, self._schema, patience=self._patience, named=named)
+            named = [*self._listed_names]
+            return self._cached.run_read(
+                lambda conn: stats.read_overview(conn, self._schema, patience=self._patience, named=named)
             )
         except (psycopg.Error, PartboxError) as error:
             return error

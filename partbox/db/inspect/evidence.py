@@ -16,12 +16,12 @@ from psycopg.errors import Diagnostic, ProgramLimitExceeded
 
 from partbox.db.connect import use_role_search_path
 from partbox.db.inspect import facts
-from partbox.db.inspect.stats import Overview, overview
+from partbox.db.inspect.stats import Overview, read_overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
-from partbox.db.operator.rebase import healthy
+from partbox.db.operator.rebase import is_healthy
 from partbox.db.schema import migrate
-from partbox.db.sql import Conn, query, rows
+from partbox.db.sql import Conn, fetch_rows, load_query
 from partbox.protocol.segments import EventTrigger
 
 T = TypeVar("T")
@@ -47,18 +47,18 @@ class NotificationQueue(NamedTuple):
 
 
 class UnreadPart(NamedTuple):
-    """A part of a diagnosis that could not be read, and the reason. `forbidden`: a privilege is missing."""
+    """A part of a diagnosis that could not be read, and the reason. `is_forbidden`: a privilege is missing."""
 
     part: str
     reason: str
-    forbidden: bool
+    is_forbidden: bool
 
 
 class Thresholds(NamedTuple):
-    """The ages in seconds up to which failures are recent (`lately`) and records are kept (`retain`)."""
+    """The ages in seconds up to which failures are recent (`recent_age`) and records are kept (`retention`)."""
 
-    lately: float
-    retain: float
+    recent_age: float
+    retention: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ class Evidence:  # one field for each part that is read, of which each check tak
     hidden: facts.HiddenRecords | None = None
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
-    open: tuple[facts.ParkedCounts, ...] = ()
+    parked_counts: tuple[facts.ParkedCounts, ...] = ()
     deferred: tuple[facts.DeferredRows, ...] = ()
     dead: tuple[facts.DeadRows, ...] = ()
     # By subscription, dead events that the dead-letter hook has not had yet.
     owed_dead_letters: dict[str, int] = field(default_factory=dict)
     suspect_records: tuple[facts.SuspectRecord, ...] = ()
-    held: tuple[facts.RetentionHold, ...] = ()
+    retention_holds: tuple[facts.RetentionHold, ...] = ()
     expired: facts.ExpiredRecords | None = None
     unread: tuple[UnreadPart, ...] = ()
 
@@ -104,41 +104,41 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
     """Read from the database all facts that a diagnosis needs."""
     # The connection is in autocommit mode. Raise `SchemaError` if the schema has another version.
     reader = _PartReader(conn, schema)
-    reader.part("the version of the schema", lambda: migrate.check(conn, schema))
-    retain = {"retain": ask.retain}
-    seen = reader.part("the subscriptions", lambda: overview(conn, schema, working=True))
+    reader.read_part("the version of the schema", lambda: migrate.check_schema_version(conn, schema))
+    retain = {"retain": ask.retention}
+    seen = reader.read_part("the subscriptions", lambda: read_overview(conn, schema, working=True))
     return Evidence(
-        server=reader.one(facts.ServerFacts, "doctor_server"),
-        sessions=reader.all(facts.OpenSession, "doctor_sessions"),
-        nodes=reader.one(facts.NodeSessions, "doctor_nodes"),
-        queue=_notification_queue(conn, schema),
-        lock_holders=reader.all(facts.LockHolder, "doctor_keepers"),
-        waits=reader.all(facts.LockWait, "doctor_waits"),
-        prepared=reader.all(facts.PreparedTransaction, "doctor_prepared"),
-        slots=reader.all(facts.ReplicationSlot, "doctor_slots"),
-        tables=reader.all(facts.TableFacts, "doctor_tables"),
+        server=reader.read_one(facts.ServerFacts, "doctor_server"),
+        sessions=reader.read_all(facts.OpenSession, "doctor_sessions"),
+        nodes=reader.read_one(facts.NodeSessions, "doctor_nodes"),
+        queue=_read_queue(conn, schema),
+        lock_holders=reader.read_all(facts.LockHolder, "doctor_keepers"),
+        waits=reader.read_all(facts.LockWait, "doctor_waits"),
+        prepared=reader.read_all(facts.PreparedTransaction, "doctor_prepared"),
+        slots=reader.read_all(facts.ReplicationSlot, "doctor_slots"),
+        tables=reader.read_all(facts.TableFacts, "doctor_tables"),
         # Read before the sequence, which is never behind it.
-        highest_used_id=next((highest_used_id for (highest_used_id,) in reader.rows("doctor_used")), None),
-        hidden=reader.one(facts.HiddenRecords, "hidden", subscription=None),
-        sequence=reader.one(facts.SequenceFacts, "doctor_sequence"),
-        life_error=_life_error(conn, schema),
-        access=reader.all(facts.WorkerAccess, "doctor_access"),
-        displaced=reader.part("the tables", lambda: _find_displaced(conn, schema)),
-        triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
-        path=reader.part("the search_path", lambda: _read_search_path(conn, schema)) or (),
-        is_original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
+        highest_used_id=next((highest_used_id for (highest_used_id,) in reader.read_rows("doctor_used")), None),
+        hidden=reader.read_one(facts.HiddenRecords, "hidden", subscription=None),
+        sequence=reader.read_one(facts.SequenceFacts, "doctor_sequence"),
+        life_error=_find_life_error(conn, schema),
+        access=reader.read_all(facts.WorkerAccess, "doctor_access"),
+        displaced=reader.read_part("the tables", lambda: _find_displaced(conn, schema)),
+        triggers=reader.read_all(facts.ForeignTrigger, "doctor_triggers"),
+        path=reader.read_part("the search_path", lambda: _read_search_path(conn, schema)) or (),
+        is_original=reader.read_part("the marker", lambda: is_healthy(conn, schema)) is not False,
         overview=seen,
-        keys=reader.part("blocked keys", lambda: _list_blocked_keys(conn, schema, seen)) or (),
-        open=reader.all(facts.ParkedCounts, "doctor_open"),
-        deferred=reader.all(facts.DeferredRows, "doctor_deferred"),
-        dead=reader.all(facts.DeadRows, "doctor_dead", lately=ask.lately),
-        owed_dead_letters=dict(reader.rows("doctor_letters")),
-        suspect_records=reader.all(facts.SuspectRecord, "doctor_accused"),
-        segments=reader.one(facts.SegmentFacts, "doctor_segments"),
-        event_triggers=reader.all(EventTrigger, "event_triggers"),
-        archive=reader.one(facts.ArchiveFacts, "doctor_archive"),
-        held=reader.all(facts.RetentionHold, "doctor_held", **retain),
-        expired=reader.one(facts.ExpiredRecords, "doctor_expired", **retain),
+        keys=reader.read_part("blocked keys", lambda: _list_blocked_keys(conn, schema, seen)) or (),
+        parked_counts=reader.read_all(facts.ParkedCounts, "doctor_open"),
+        deferred=reader.read_all(facts.DeferredRows, "doctor_deferred"),
+        dead=reader.read_all(facts.DeadRows, "doctor_dead", lately=ask.recent_age),
+        owed_dead_letters=dict(reader.read_rows("doctor_letters")),
+        suspect_records=reader.read_all(facts.SuspectRecord, "doctor_accused"),
+        segments=reader.read_one(facts.SegmentFacts, "doctor_segments"),
+        event_triggers=reader.read_all(EventTrigger, "event_triggers"),
+        archive=reader.read_one(facts.ArchiveFacts, "doctor_archive"),
+        retention_holds=reader.read_all(facts.RetentionHold, "doctor_held", **retain),
+        expired=reader.read_one(facts.ExpiredRecords, "doctor_expired", **retain),
         unread=tuple(reader.unread),
     )
 
@@ -147,7 +147,7 @@ def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
     """Return the facts of a diagnosis with the state of the subscriptions read again."""
     # If that fails, the old state stays and the failure is noted.
     reader = _PartReader(conn, schema)
-    seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
+    seen = reader.read_part("the subscriptions, a second time", lambda: read_overview(conn, schema, working=True))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
 
 
@@ -160,39 +160,41 @@ class _PartReader:
         self._patience = LOCK_TIMEOUT
         self.unread: list[UnreadPart] = []
 
-    def one(self, kind: type[Row], name: str, **values: Any) -> Row | None:
-        return next(iter(self.all(kind, name, **values)), None)
+    def read_one(self, kind: type[Row], name: str, **values: Any) -> Row | None:
+        return next(iter(self.read_all(kind, name, **values)), None)
 
-    def all(self, kind: type[Row], name: str, **values: Any) -> tuple[Row, ...]:
-        return tuple(kind(*row) for row in self.rows(name, **values))
+    def read_all(self, kind: type[Row], name: str, **values: Any) -> tuple[Row, ...]:
+        return tuple(kind(*row) for row in self.read_rows(name, **values))
 
-    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
-        read = partial(rows, self._conn, name, self._schema, **values)
-        return self.part(name.removeprefix("doctor_"), read) or []
+    def read_rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        read = partial(fetch_rows, self._conn, name, self._schema, **values)
+        return self.read_part(name.removeprefix("doctor_"), read) or []
 
-    def part(self, name: str, read: Callable[[], T]) -> T | None:
+    def read_part(self, name: str, read: Callable[[], T]) -> T | None:
         """Run `read` in a transaction of its own and return its result. None if it fails."""
         # A part that failed is noted as unread.
         try:
             with self._conn.transaction():
-                self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
+                self._conn.execute(load_query("doctor_patience", self._schema), {"limit": self._patience})
                 return read()
         except READ_ERRORS as error:
             if isinstance(error, errors.LockNotAvailable):
                 # After one lock timeout others are likely, and the whole should not take minutes.
                 self._patience = SHORT_LOCK_TIMEOUT
-            self.unread.append(UnreadPart(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
+            self.unread.append(
+                UnreadPart(name, _describe_error(error), isinstance(error, errors.InsufficientPrivilege))
+            )
             return None
 
 
-def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
+def _read_queue(conn: Conn, schema: str) -> NotificationQueue:
     # Return how full the server's notification queue is, and which session holds it up. The connection must be in
     # autocommit mode.
-    (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
-    return NotificationQueue(usage, _queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
+    (usage,) = conn.execute(load_query("queue_usage", schema), {}).fetchone() or (0.0,)
+    return NotificationQueue(usage, _find_queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
 
 
-def _queue_holder(conn: Conn, schema: str) -> int | None:
+def _find_queue_holder(conn: Conn, schema: str) -> int | None:
     """Return the pid of the session that keeps the notification queue from being emptied."""
     # The pid is the first number in the server's warning about a full queue. The warning is in the server's language.
     pids: list[int] = []
@@ -203,7 +205,7 @@ def _queue_holder(conn: Conn, schema: str) -> int | None:
     conn.add_notice_handler(note)
     try:
         with suppress(ProgramLimitExceeded):
-            conn.execute(query("queue_holder", schema), {})
+            conn.execute(load_query("queue_holder", schema), {})
     finally:
         conn.remove_notice_handler(note)
     return pids[0] if pids else None
@@ -211,16 +213,16 @@ def _queue_holder(conn: Conn, schema: str) -> int | None:
 
 def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
     use_role_search_path(conn, here=True)
-    return tuple(facts.PathSchema(*row) for row in rows(conn, "doctor_search_path", schema))
+    return tuple(facts.PathSchema(*row) for row in fetch_rows(conn, "doctor_search_path", schema))
 
 
-def _life_error(conn: Conn, schema: str) -> str | None:
+def _find_life_error(conn: Conn, schema: str) -> str | None:
     """Return the error, or None, from reading the sequence that identifies the server between crashes."""
     # The sequence identifies the server's incarnation.
     try:
-        conn.execute(query("doctor_life", schema), {})
+        conn.execute(load_query("doctor_life", schema), {})
     except errors.InternalError_ as error:
-        return _reason(error)
+        return _describe_error(error)
     # Another session may be creating the sequence at this moment.
     except READ_ERRORS:
         pass
@@ -232,9 +234,9 @@ def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
     # The remedy is returned too.
     try:
         with conn.transaction():
-            conn.execute(query("intact", schema), {"subscription": None})
+            conn.execute(load_query("intact", schema), {"subscription": None})
     except errors.ObjectNotInPrerequisiteState as error:
-        return facts.DisplacedTable(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
+        return facts.DisplacedTable(_describe_error(error).removeprefix("partbox: "), error.diag.message_hint or "")
     return None
 
 
@@ -244,5 +246,5 @@ def _list_blocked_keys(conn: Conn, schema: str, seen: Overview | None) -> tuple[
     return tuple((name, key) for name in names for key in blocked.list_keys(conn, schema, name, MAX_KEYS))
 
 
-def _reason(error: psycopg.Error) -> str:
+def _describe_error(error: psycopg.Error) -> str:
     return (error.diag.message_primary or str(error)).strip()

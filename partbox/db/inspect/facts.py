@@ -12,7 +12,7 @@ class ServerFacts(NamedTuple):
     sees_all: bool  # this role sees the sessions of other roles
     settings: dict[str, str]
     connections: int  # used connection slots
-    most: int  # all connection slots that ordinary roles may use
+    max_connections: int  # all connection slots that ordinary roles may use
 
 
 class NodeSessions(NamedTuple):
@@ -61,13 +61,13 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or rule that somebody else put on a table of partbox. `drops` is True if it may drop rows."""
+    """A trigger or rule that somebody else put on a table of partbox. `may_drop_rows` is True if it may drop rows."""
 
     table: str
     kind: str
     name: str
     function: str | None
-    drops: bool
+    may_drop_rows: bool
 
 
 class OpenSession(NamedTuple):
@@ -200,7 +200,7 @@ class DeadRows(NamedTuple):
     rows: int
     lately: int  # how many of them died recently
     age: float  # since the newest death
-    longest: float  # since the first death
+    first_age: float  # since the first death
     first_recent_age: float | None  # since the first recent death
     newest: int
     error: str | None

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from partbox.db.inspect.log_search import LogPosition
-from partbox.db.sql import Conn, rows
+from partbox.db.sql import Conn, fetch_rows
 from partbox.events.checks import HEADER_PREFIX, IDEMPOTENCY_HEADER
 from partbox.protocol.delivery_status import (
     Delivery,
@@ -18,9 +18,9 @@ from partbox.protocol.delivery_status import (
     DeliveryStatus,
     HistoryEntry,
     ParkedState,
-    delivery_status,
+    derive_status,
 )
-from partbox.text.secrets import masked_headers, masked_or_none
+from partbox.text.secrets import mask_headers, mask_optional
 
 MAX_AHEAD: Final = 1_000  # records before one that are counted
 TRACE_HEADER: Final = "traceparent"
@@ -77,7 +77,7 @@ def load_records(
     # The records are in order. The status is for one or all subscriptions. Missing records are skipped.
     chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
     standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
-    found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
+    found = {row[0]: row for row in fetch_rows(conn, "find_records", schema, **chosen, payload=payload)}
     there = (found[place.record_id] for place in positions if place.record_id in found)
     return tuple(_build_record(row, tuple(standings[row[0]])) for row in there)
 
@@ -89,7 +89,7 @@ def _build_record(row: tuple[Any, ...], standings: tuple[DeliveryStatus, ...]) -
     payload = data if text is None else text
     values = (
         *known,
-        masked_headers(own),
+        mask_headers(own),
         _trace_id(all_headers),
         all_headers.get(IDEMPOTENCY_HEADER),
         payload,
@@ -106,19 +106,19 @@ def _trace_id(headers: dict[str, str]) -> str | None:
 
 def _load_statuses(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[DeliveryStatus]]:
     history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
-    for record_id, subscription, *entry, error, who in rows(conn, "find_history", schema, **chosen):
-        values = (*entry, masked_or_none(error), who)
+    for record_id, subscription, *entry, error, who in fetch_rows(conn, "find_history", schema, **chosen):
+        values = (*entry, mask_optional(error), who)
         history[record_id, subscription].append(HistoryEntry(*values))
     made: dict[int, list[DeliveryStatus]] = defaultdict(list)
-    for record_id, *row in rows(conn, "find_standings", schema, **chosen, most=MAX_AHEAD + 1):
-        made[record_id].append(delivery_status(_build_facts(row, tuple(history[record_id, row[0]]))))
+    for record_id, *row in fetch_rows(conn, "find_standings", schema, **chosen, most=MAX_AHEAD + 1):
+        made[record_id].append(derive_status(_build_facts(row, tuple(history[record_id, row[0]]))))
     return made
 
 
 def _build_facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> DeliveryFacts:
     known, parked, delivery = row[:9], row[9:15], row[15:]
     # The last two columns are the error and the traceback.
-    parked[-2:] = map(masked_or_none, parked[-2:])
+    parked[-2:] = map(mask_optional, parked[-2:])
     state = None if parked[0] is None else ParkedState(*parked)
     values = (*known, state, None if delivery[0] is None else Delivery(*delivery), history)
     return DeliveryFacts(*values)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from partbox.db.sql import Conn, one_row, row, rows
+from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_rows
 from partbox.protocol.hashing import partition_of
 
 READ_STEPS: Final = (1_000, 9_000, 40_000, 150_000)  # records read at once; most searches end with the first step
@@ -71,22 +71,24 @@ class SearchPage:
 
 def find_newest(conn: Conn, schema: str, record_filter: RecordFilter, limit: int) -> SearchPage:
     """Search the whole log backwards for the newest records that match the filter, up to `limit`."""
-    return _read(conn, schema, record_filter, limit)
+    return _read_backwards(conn, schema, record_filter, limit)
 
 
-def by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, record_id: int) -> SearchPage:
+def find_by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, record_id: int) -> SearchPage:
     """Return the position of the record with this id, if it matches."""
     before = min(record_filter.before, record_id + 1)
-    return _read(conn, schema, replace(record_filter, before=before), limit, low=record_id)
+    return _read_backwards(conn, schema, replace(record_filter, before=before), limit, low=record_id)
 
 
-def by_aggregate(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str) -> SearchPage:
+def find_by_aggregate(
+    conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str
+) -> SearchPage:
     """Search for the newest records with this aggregate id, which are all in one partition."""
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
-    return _read(conn, schema, wanted, limit, partition=partition)
+    return _read_backwards(conn, schema, wanted, limit, partition=partition)
 
 
-def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
+def find_by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, event_id: UUID) -> SearchPage:
     """Search for the records with this event id. Return their positions."""
     # The search reads around the moment in the id, in the partition of the id, or among the newest. An id may contain
     # no moment. An event without an aggregate id lies in the partition of its event id.
@@ -95,14 +97,14 @@ def by_event(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *
         # The id may contain a moment that Python's calendar does not have.
         with suppress(ValueError, OverflowError):
             return _read_around(conn, schema, datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC), wanted, limit)
-    own = _read(conn, schema, wanted, limit, partition=partition_of(str(event_id)))
+    own = _read_backwards(conn, schema, wanted, limit, partition=partition_of(str(event_id)))
     return own if own.positions else find_newest(conn, schema, wanted, limit)
 
 
-def by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, key: str) -> SearchPage:
+def find_by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, key: str) -> SearchPage:
     """Search for the records that were published with this idempotency key."""
     # The key must still be remembered. The log is read around the moment when the key was used.
-    found = row(conn, "find_key", schema, key=key)
+    found = fetch_first_row(conn, "find_key", schema, key=key)
     return (
         SearchPage()
         if found is None
@@ -110,7 +112,7 @@ def by_key(conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, 
     )
 
 
-def by_outcome(
+def find_by_outcome(
     conn: Conn,
     schema: str,
     record_filter: RecordFilter,
@@ -128,13 +130,15 @@ def by_outcome(
     }
     values |= {"outcomes": [*outcomes], "subscription": subscription, "limit": limit + 1, "most": MAX_HISTORY_ROWS}
     values |= {"most_read": MAX_IGNORED_SCAN}
-    found = rows(conn, "find_befallen", schema, **values)
+    found = fetch_rows(conn, "find_befallen", schema, **values)
     positions = tuple(LogPosition(*place) for *place, _ in found[:limit])
     if len(found) > limit:
         return SearchPage(positions, read_since=found[limit - 1][-1])
-    edge = row(conn, "find_unhandled_edge", schema, **values) if "unhandled" in outcomes else None
+    edge = fetch_first_row(conn, "find_unhandled_edge", schema, **values) if "unhandled" in outcomes else None
     return (
-        SearchPage(positions) if edge is None else SearchPage(positions, edge[0], _published_at(conn, schema, edge[0]))
+        SearchPage(positions)
+        if edge is None
+        else SearchPage(positions, edge[0], _find_publish_time(conn, schema, edge[0]))
     )
 
 
@@ -145,7 +149,7 @@ def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: Recor
     stretches, incomplete = [*pairwise(edges)], SearchPage()
     for number in STRETCH_ORDER:
         low, before = stretches[number]
-        found = _read(conn, schema, replace(record_filter, before=before), limit, low=low, steps=FEW_STEPS)
+        found = _read_backwards(conn, schema, replace(record_filter, before=before), limit, low=low, steps=FEW_STEPS)
         if found.positions:
             return found
         if found.read_since is not None:
@@ -153,7 +157,7 @@ def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: Recor
     return incomplete
 
 
-def _read(
+def _read_backwards(
     conn: Conn,
     schema: str,
     record_filter: RecordFilter,
@@ -173,24 +177,24 @@ def _read(
     edge_of, within = EDGE_QUERIES[partition is None]
     positions: list[LogPosition] = []
     for step in steps or READ_STEPS:
-        edge = row(conn, edge_of, schema, **values | {"low": low, "most": step - 1})
+        edge = fetch_first_row(conn, edge_of, schema, **values | {"low": low, "most": step - 1})
         reached = low if edge is None else edge[0]
-        positions += [LogPosition(*each) for each in rows(conn, within, schema, **values | {"low": reached})]
+        positions += [LogPosition(*each) for each in fetch_rows(conn, within, schema, **values | {"low": reached})]
         if len(positions) > limit:
             last = positions[limit - 1].record_id
-            return SearchPage(tuple(positions[:limit]), last, _published_at(conn, schema, last))
+            return SearchPage(tuple(positions[:limit]), last, _find_publish_time(conn, schema, last))
         if edge is None:
             return SearchPage(tuple(positions))
         values["before"] = reached
-    return SearchPage(tuple(positions), values["before"], _published_at(conn, schema, values["before"]))
+    return SearchPage(tuple(positions), values["before"], _find_publish_time(conn, schema, values["before"]))
 
 
-def _published_at(conn: Conn, schema: str, record_id: int) -> datetime | None:
+def _find_publish_time(conn: Conn, schema: str, record_id: int) -> datetime | None:
     # If the record is gone, the time is that of the next one.
-    found = row(conn, "find_published", schema, record_id=record_id)
+    found = fetch_first_row(conn, "find_published", schema, record_id=record_id)
     return found[0] if found else None
 
 
 def _find_first_id(conn: Conn, schema: str, when: datetime) -> int:
     """Return approximately the first record id that was published at the time `when` or later."""
-    return int(one_row(conn, "find_moment", schema, when=when)[0])
+    return int(fetch_one_row(conn, "find_moment", schema, when=when)[0])

@@ -16,11 +16,11 @@ from partbox.db.delivery.instances import RunningHandler as RunningHandler
 from partbox.db.delivery.limits import HandlerLimit, LimitReport
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.operator.subscriptions import Subscription
-from partbox.db.schema.migrate import subscriptions
-from partbox.db.sql import Conn, query, records, rows
+from partbox.db.schema.migrate import list_subscription_names
+from partbox.db.sql import Conn, fetch_records, fetch_rows, load_query
 from partbox.errors import SchemaError
-from partbox.text.secrets import masked_or_none
-from partbox.text.wording import no_subscription
+from partbox.text.secrets import mask_optional
+from partbox.text.wording import format_no_subscription
 
 EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond that they are estimated
 EXACT_OF_LIST: Final = 100  # the same in a list of subscriptions
@@ -173,7 +173,7 @@ class Cluster:
     @property
     def sinks(self) -> list[SinkTraffic]:
         """The traffic of the subscription's processes with each sink, such as a broker, since they started."""
-        return traffic.merge(each for instance in self.instances for each in instance.sinks)
+        return traffic.merge_traffic(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
@@ -244,10 +244,12 @@ class Overview:
         for each in self.clusters:
             if each.subscription == subscription:
                 return each
-        raise SchemaError(no_subscription(subscription, self.schema, [each.subscription for each in self.clusters]))
+        raise SchemaError(
+            format_no_subscription(subscription, self.schema, [each.subscription for each in self.clusters])
+        )
 
 
-def overview(
+def read_overview(
     conn: Conn,
     schema: str,
     subscription: str | None = None,
@@ -267,19 +269,19 @@ def overview(
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
     values |= {"listed": MAX_LISTED, "working": working}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query("stats_plan", schema), {"limit": limit})
-        found = cursor.execute(query("stats_overview", schema), values).fetchall()
+        cursor.execute(load_query("stats_plan", schema), {"limit": limit})
+        found = cursor.execute(load_query("stats_overview", schema), values).fetchall()
     at, database, newest_id, *log = found[0][:5]
     clusters = (_build_cluster(schema, at, log, row) for _, _, _, _, _, *row in found if row[0] is not None)
     return Overview(schema, at, tuple(clusters), newest_id, database)
 
 
-def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
+def read_cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
     """Read the state of one subscription. Raise `SchemaError` if it does not exist."""
     # One SQL statement reads processes, partitions, backlog and parked records.
-    found = overview(conn, schema, subscription).clusters
+    found = read_overview(conn, schema, subscription).clusters
     if not found:
-        raise SchemaError(no_subscription(subscription, schema, subscriptions(conn, schema)))
+        raise SchemaError(format_no_subscription(subscription, schema, list_subscription_names(conn, schema)))
     return found[0]
 
 
@@ -305,7 +307,9 @@ def _build_cluster(schema: str, at: datetime, log: list[int], row: list[Any]) ->
         blocked_keys=blocked_keys,
         segments_ahead=ahead,
         unlisted=unlisted,
-        limits=limits.merge(name, (limit for each in members for limit in each.limits), limits.parse_changes(changed)),
+        limits=limits.merge_limits(
+            name, (limit for each in members for limit in each.limits), limits.parse_changes(changed)
+        ),
     )
 
 
@@ -334,7 +338,7 @@ def _max_age(*ages: float | None) -> float | None:
 
 def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
     """Return all subscriptions of the schema by name, each with its number of processes and its backlog."""
-    types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
+    types = dict(conn.execute(load_query("subscription_types", schema), {}).fetchall())
     return [
         Subscription(
             each.subscription,
@@ -347,7 +351,7 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
             sum(each.waiting.values()),
             each.parked.get("dead", 0),
         )
-        for each in overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
+        for each in read_overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
     ]
 
 
@@ -358,11 +362,11 @@ def load_page(
     # The query `name` finds them, by id. Planner settings make the server read the primary key in order up to the
     # limit.
     with conn.transaction():
-        rows(conn, "stats_plan", schema, limit=None)
+        fetch_rows(conn, "stats_plan", schema, limit=None)
         values = {"subscription": subscription, "limit": limit, "after": after, **more}
-        return records(conn, _build_status, name, schema, **values)
+        return fetch_records(conn, _build_status, name, schema, **values)
 
 
 def _build_status(*row: Any) -> RecordStatus:
-    values = (*row[:-1], masked_or_none(row[-1]))
+    values = (*row[:-1], mask_optional(row[-1]))
     return RecordStatus(*values)

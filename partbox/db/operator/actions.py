@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 from psycopg.rows import tuple_row
 
-from partbox.db.sql import Conn, one_row, records, wrap_query
+from partbox.db.sql import Conn, fetch_one_row, fetch_records, wrap_query
 from partbox.errors import PartboxError
-from partbox.text.printing import printable_line
-from partbox.text.secrets import masked_fields
+from partbox.text.printing import shorten_line
+from partbox.text.secrets import mask_fields
 
 VERBS = {
     "dead": ("replay", "discard"),
@@ -67,7 +67,7 @@ def acting_as(identity: str | None) -> Iterator[None]:
     # Long texts are cut, and characters that are not printable are escaped.
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
-    token = _identity.set(identity and printable_line(identity))
+    token = _identity.set(identity and shorten_line(identity))
     try:
         yield
     finally:
@@ -76,10 +76,10 @@ def acting_as(identity: str | None) -> Iterator[None]:
 
 def current_actor() -> str:
     """Return the name under which actions are recorded: set by `acting_as`, or the user and host of this process."""
-    return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
+    return _identity.get() or shorten_line(f"{_find_user()}@{socket.gethostname()}")
 
 
-def _user() -> str:
+def _find_user() -> str:
     try:
         return getuser()
     # The user may have no name, as in a container.
@@ -87,10 +87,12 @@ def _user() -> str:
         return f"process {getpid()}"
 
 
-def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object) -> list[tuple[Any, ...]]:
+def run_action(
+    conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object
+) -> list[tuple[Any, ...]]:
     """Run a query that performs an operator's action and records it. Return its rows."""
     # The action is recorded in the same statement if the query's column `changed` says that it changed anything.
-    note_values = action_values(query.replace("_", " "), target)
+    note_values = build_action_values(query.replace("_", " "), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(wrap_query("acted", query, schema), note_values | values).fetchall()
 
@@ -104,24 +106,24 @@ class LongAction:
     target: Mapping[str, object]
     _id: int | None = None
 
-    def count(self, conn: Conn, changed: int) -> None:
+    def add_changes(self, conn: Conn, changed: int) -> None:
         """Add `changed` rows to the log entry of this action."""
         # Call it in the transaction that changes the rows, so that the change and its record are both there or neither.
         if changed:
-            values = action_values(self.action, self.target) | {"changed": changed, "id": self._id}
-            (self._id,) = one_row(conn, "action_counted", self.schema, **values)
+            values = build_action_values(self.action, self.target) | {"changed": changed, "id": self._id}
+            (self._id,) = fetch_one_row(conn, "action_counted", self.schema, **values)
 
 
-def action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
+def build_action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
     """Return the query parameters that record an operator's action: who acts, the action, and its target as JSON."""
     return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 
 def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
     """List at most `limit` recorded actions of operators, the newest first."""
-    return records(conn, _build_action, "actions_list", schema, limit=limit, **asked)
+    return fetch_records(conn, _build_action, "actions_list", schema, limit=limit, **asked)
 
 
 def _build_action(*row: Any) -> OperatorAction:
     id, at, who, action, subscription, target, count = row
-    return OperatorAction(id, at, who, action, subscription, masked_fields(orjson.loads(target)), count)
+    return OperatorAction(id, at, who, action, subscription, mask_fields(orjson.loads(target)), count)

@@ -9,8 +9,8 @@ from psycopg.errors import LockNotAvailable
 
 from partbox.db import sql
 from partbox.db.delivery.proof import without_row_security
-from partbox.db.operator.actions import act
-from partbox.db.sql import Conn, query
+from partbox.db.operator.actions import run_action
+from partbox.db.sql import Conn, load_query
 from partbox.errors import PartboxError
 
 MAX_ID = 2**63 - 1
@@ -31,15 +31,15 @@ class ArchiveState(NamedTuple):
 
     archived: int | None  # the id up to which everything is in the archive, None if no archive is kept
     fence: ArchiveFence | None
-    oldest: int  # the oldest transaction that is still open
+    oldest_open_xid: int  # the oldest transaction that is still open
 
     @property
     def settled(self) -> int:
         """The record id up to which archiving is safe, because no new record can appear below it."""
-        # This is as far as the fence proves it. See `settle`.
+        # This is as far as the fence proves it. See `settle_ids`.
         if self.fence is None:
             return 0
-        return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
+        return self.fence.drawn if self.oldest_open_xid > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
@@ -62,89 +62,91 @@ class ArchiveRow(NamedTuple):
     expired: bool
 
 
-def archive_state(conn: Conn, schema: str) -> ArchiveState:
+def read_archive_state(conn: Conn, schema: str) -> ArchiveState:
     """Read how far the archive has got, without changing anything."""
-    archived, fence, oldest = _one(conn, "archive_state", schema)
+    archived, fence, oldest = _fetch_one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
-def begin(conn: Conn, schema: str) -> None:
+def begin_archive(conn: Conn, schema: str) -> None:
     """Start an archive, so that purges delete only records that are archived."""
     # Nothing changes if an archive is kept already. Raise `PartboxError` if a trigger or rule drops the row.
-    if archive_state(conn, schema).archived is None:
-        act(conn, "archive_begin", schema, {})
-        if archive_state(conn, schema).archived is None:
+    if read_archive_state(conn, schema).archived is None:
+        run_action(conn, "archive_begin", schema, {})
+        if read_archive_state(conn, schema).archived is None:
             raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
 
 
-def end(conn: Conn, schema: str) -> bool:
+def end_archive(conn: Conn, schema: str) -> bool:
     """Stop the archive, so that purges may delete all old records. False if there was no archive."""
     # Purges may then remove records that were not archived.
-    return bool(act(conn, "archive_end", schema, {}))
+    return bool(run_action(conn, "archive_end", schema, {}))
 
 
-def settle(conn: Conn, schema: str) -> int:
+def settle_ids(conn: Conn, schema: str) -> int:
     """Return the record id up to which archiving is safe, because no new record can appear below it."""
     # Called repeatedly, the id rises. A new fence (proof) is made when the last one is proven. A transaction that is
     # open at that time and may write delays the proof until it ends.
-    before = archive_state(conn, schema)
-    drawn = _one(conn, "archive_drawn", schema)[0]
+    before = read_archive_state(conn, schema)
+    drawn = _fetch_one(conn, "archive_drawn", schema)[0]
     if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
         return before.settled
-    conn.execute(query("archive_fence", schema), {"settled": before.settled, "drawn": drawn})
-    return archive_state(conn, schema).settled
+    conn.execute(load_query("archive_fence", schema), {"settled": before.settled, "drawn": drawn})
+    return read_archive_state(conn, schema).settled
 
 
 @contextmanager
-def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
+def hold_archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
     """Hold the archiver's lock for the block. Yield True if no other process archives meanwhile."""
     # The connection must not be used for anything else. The transaction that holds the lock has no transaction id, so
     # that no fence waits for it.
     with conn.transaction():
         try:
             with conn.transaction():
-                conn.execute(query("archive_lock", schema), {})
+                conn.execute(load_query("archive_lock", schema), {})
             is_locked = True
         except LockNotAvailable:
             is_locked = False
-        conn.execute(query("archive_patience", schema), {})
+        conn.execute(load_query("archive_patience", schema), {})
         yield is_locked
 
 
-def oldest(conn: Conn, schema: str, after: int) -> float | None:
+def find_oldest_age(conn: Conn, schema: str, after: int) -> float | None:
     """Return the age in seconds of the oldest record with an id above `after`, or None."""
     # None means that the log has no such record.
-    return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
+    return next((age for (age,) in _fetch_all(conn, "archive_oldest", schema, after=after)), None)
 
 
 def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
     """Count the records with ids in (`after`, `upto`] that are due to be archived."""
     # Due records are older than `retain` seconds or have ids up to `needed`.
-    return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
+    return int(_fetch_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
-def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
+def read_next_rows(
+    conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int
+) -> list[ArchiveRow]:
     """Return the next records to archive, in the order of ids. Their ids are in (`after`, `upto`]. At most `most`
     records or `size` bytes on disk are returned, but at least one record."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
-        return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
+        return sql.fetch_records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
-def done(conn: Conn, schema: str, id: int) -> None:
+def note_done(conn: Conn, schema: str, id: int) -> None:
     """Store that all records up to this id are safely in the archive."""
-    conn.execute(query("archive_done", schema), {"id": id})
+    conn.execute(load_query("archive_done", schema), {"id": id})
 
 
 def note_failed(conn: Conn, schema: str, problem: str) -> None:
     """Store why archiving fails, so that the command `doctor` reports it."""
-    conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
+    conn.execute(load_query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 
-def _one(conn: Conn, name: str, schema: str, **values: Any) -> tuple[Any, ...]:
-    return _rows(conn, name, schema, **values)[0]
+def _fetch_one(conn: Conn, name: str, schema: str, **values: Any) -> tuple[Any, ...]:
+    return _fetch_all(conn, name, schema, **values)[0]
 
 
-def _rows(conn: Conn, name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
+def _fetch_all(conn: Conn, name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
     with without_row_security(conn):
-        return sql.rows(conn, name, schema, **values)
+        return sql.fetch_rows(conn, name, schema, **values)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from partbox.db.operator import actions
-from partbox.db.operator.dead import split_error, time_span
-from partbox.db.sql import Conn, records
-from partbox.text.secrets import masked_or_none
+from partbox.db.operator.dead import resolve_time_span, split_error
+from partbox.db.sql import Conn, fetch_records
+from partbox.text.secrets import mask_optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,15 @@ def list_keys(
     conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
 ) -> list[BlockedKey]:
     """List at most `limit` aggregates that are blocked by an unfinished event, the longest blocked first."""
-    return records(conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds))
+    return fetch_records(
+        conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds)
+    )
 
 
-def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
+def list_groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
     """Group the blocked aggregates by the type, state and error of the blocking event."""
     # At most `limit` groups are returned, the largest first.
-    return records(
+    return fetch_records(
         conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
     )
 
@@ -106,26 +108,28 @@ def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeB
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
     """Retry at once the event that blocks an aggregate. Return it, or None if nothing is blocked."""
     # The event is made due now.
-    return _change(conn, "blocked_retry", schema, key)
+    return _change_head(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
     """Give up the event that blocks an aggregate, so that the next events can go on. The event becomes dead. Return it,
     or None if nothing is blocked. `reason` is stored with the error, which is cut to `error_limit` characters."""
-    return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
+    return _change_head(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 
-def _change(
+def _change_head(
     conn: Conn, act: str, schema: str, key: Key, more: Mapping[str, str] = MappingProxyType({}), **values: int
 ) -> Head | None:
     target = {"aggregate_type": key.aggregate_type, "aggregate_id": key.aggregate_id, **more}
-    for record_id, state, changed, _ in actions.act(conn, act, schema, target, **key._asdict(), **more, **values):
+    for record_id, state, changed, _ in actions.run_action(
+        conn, act, schema, target, **key._asdict(), **more, **values
+    ):
         return Head(record_id, state, bool(changed))
     return None
 
 
 def _query_values(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> dict[str, object]:
-    since, until = time_span(conn, schema, *bounds)
+    since, until = resolve_time_span(conn, schema, *bounds)
     return {"subscription": subscription, "limit": limit, "since": since, "until": until}
 
 
@@ -137,5 +141,5 @@ def _build_group(*row: Any) -> BlockedGroup:
 
 def _build_key(*row: Any) -> BlockedKey:
     *head, error, followers, since, partition, owner, node, pid, traceback = row
-    values = (*head, *split_error(error), followers, since, partition, owner, node, pid, masked_or_none(traceback))
+    values = (*head, *split_error(error), followers, since, partition, owner, node, pid, mask_optional(traceback))
     return BlockedKey(*values)

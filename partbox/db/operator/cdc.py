@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from psycopg import sql as compose
 
-from partbox.db.sql import Conn, compose_text, one_row, plain_query, sql_folder
+from partbox.db.sql import Conn, compose_text, fetch_one_row, load_plain_query, sql_folder
 from partbox.db.type_conversion import DEFAULTS
 
 
@@ -20,7 +20,7 @@ class CdcReadiness(NamedTuple):
 def load_readiness(conn: Conn, schema: str, publication: str) -> CdcReadiness:
     """Check how far the server is prepared for change data capture with this publication."""
     # A connector uses the publication.
-    return CdcReadiness(*one_row(conn, "cdc_server", schema, publication=publication))
+    return CdcReadiness(*fetch_one_row(conn, "cdc_server", schema, publication=publication))
 
 
 def setup_script(schema: str, *, role: str, publication: str) -> str:
@@ -34,5 +34,5 @@ def setup_script(schema: str, *, role: str, publication: str) -> str:
 def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
     """Return a one-line SQL statement for the configuration of a change data capture connector."""
     # `use` is "snapshot", the connector's read of the log at the start, or "heartbeat".
-    lines = plain_query(f"cdc_{use}", schema).decode().splitlines()
+    lines = load_plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

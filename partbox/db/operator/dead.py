@@ -10,11 +10,11 @@ from uuid import UUID
 import orjson
 
 from partbox.db.operator import actions
-from partbox.db.sql import Conn, one_row, records, row, rows
+from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, fetch_rows
 from partbox.errors import PartboxError
 from partbox.events.checks import HEADER_PREFIX
-from partbox.text.secrets import masked_headers, masked_or_none
-from partbox.text.wording import moment
+from partbox.text.secrets import mask_headers, mask_optional
+from partbox.text.wording import format_time
 
 Bound = datetime | float | None
 
@@ -96,16 +96,16 @@ class DeadGroup:
 def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
     """Replace bounds given in seconds ago by times, in a copy of the filters."""
     # The database's clock decides.
-    since, until = time_span(conn, schema, filters.since, filters.until)
+    since, until = resolve_time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
 
 
-def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
+def resolve_time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
     """Convert the bounds of a period to times. Raise `PartboxError` if the period is empty."""
     # The bounds are given as times or seconds ago.
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
-        length = f"from {moment(first)} until {moment(last)}"
+        length = f"from {format_time(first)} until {format_time(last)}"
         raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
     return first, last
 
@@ -113,7 +113,7 @@ def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[date
 def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
     if bound is None or isinstance(bound, datetime):
         return bound
-    (when,) = one_row(conn, "moment_ago", schema, ago=bound)
+    (when,) = fetch_one_row(conn, "moment_ago", schema, ago=bound)
     return cast(datetime, when)
 
 
@@ -121,39 +121,44 @@ def list_records(
     conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
     """List at most `limit` dead records that match the filters and have ids above `after`, the oldest first."""
-    values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
-    return records(conn, _build_record, "dead_list", schema, **values)
+    values = _build_filter_values(subscription, filters) | {"limit": limit, "after": after}
+    return fetch_records(conn, _build_record, "dead_list", schema, **values)
 
 
-def groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
+def list_groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
     """Group the events given up after failures by event type and error, the largest group first."""
     # The dead records match the filters. At most `limit` groups are returned.
-    return records(conn, _build_group, "dead_groups", schema, limit=limit, **_filter_values(subscription, filters))
+    return fetch_records(
+        conn, _build_group, "dead_groups", schema, limit=limit, **_build_filter_values(subscription, filters)
+    )
 
 
-def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
+def count_records(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
     """Count the events of a subscription that were given up after failures and match the filters."""
-    return int(one_row(conn, "dead_count", schema, **_filter_values(subscription, filters))[0])
+    return int(fetch_one_row(conn, "dead_count", schema, **_build_filter_values(subscription, filters))[0])
 
 
-def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
+def list_id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
     """Return the ids of all matching dead records, in chunks of about `size`."""
     # The records of one aggregate stay in one chunk. All ids are read at once, so that a record that dies again after
     # its replay is not replayed again.
-    return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
+    return [
+        ids
+        for (ids,) in fetch_rows(conn, "dead_chunks", schema, size=size, **_build_filter_values(subscription, filters))
+    ]
 
 
-def ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
+def list_ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
     """Return the ids of a subscription's dead records that carry this event id."""
-    found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
+    found = fetch_rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
 
 
-def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
+def load_detail(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
     """Return the details of one dead record, or None if it is not dead in this subscription."""
     # The payload is read only with `payload`.
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
-    return next(iter(records(conn, _build_detail, "dead_show", schema, **values)), None)
+    return next(iter(fetch_records(conn, _build_detail, "dead_show", schema, **values)), None)
 
 
 def replay(
@@ -161,7 +166,7 @@ def replay(
 ) -> int:
     """Deliver events again that were given up after failures. Return their number."""
     # The records among `record_ids` that are dead are made ready. The action is recorded with `filters` as the choice.
-    return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
+    return _change_records(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
@@ -169,43 +174,43 @@ def discard(
 ) -> int:
     """Discard for good events that were given up after failures. Return their number."""
     # The records among `record_ids` that are dead are discarded. The action is recorded with `filters` as the choice.
-    return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
+    return _change_records(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 
-def _change(
+def _change_records(
     conn: Conn, act: str, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None
 ) -> int:
     ids = list(record_ids)
     target = {"record_ids": ids, "filters": filters and asdict(filters)}
-    return int(actions.act(conn, act, schema, target, subscription=subscription, record_ids=ids)[0][0])
+    return int(actions.run_action(conn, act, schema, target, subscription=subscription, record_ids=ids)[0][0])
 
 
-def parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
+def find_parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
     """Return the state of an event that a subscription has set aside, such as "dead", or None."""
     # None means that the record is not parked (set aside).
-    found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
+    found = fetch_first_row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None
 
 
 def split_error(stored_text: str | None) -> tuple[str | None, str | None]:
     """Split a stored error into its type and its text, without secrets."""
     # The stored text is "Type: text", or a text alone.
-    shown = masked_or_none(stored_text)
+    shown = mask_optional(stored_text)
     match = _TYPED.fullmatch(shown) if shown is not None else None
     return (match[1], match[2]) if match else (None, shown)
 
 
 def _build_record(*row: Any) -> DeadRecord:
     *known, error, blocks, traceback = row
-    values = (*known, *split_error(error), blocks, masked_or_none(traceback))
+    values = (*known, *split_error(error), blocks, mask_optional(traceback))
     return DeadRecord(*values)
 
 
 def _build_detail(*row: Any) -> DeadDetail:
     *known, error, blocks, traceback, occurred_at, content_type, headers, text, data = row
     payload = data if text is None else text
-    more = (occurred_at, content_type, _headers(headers), payload)
-    values = (*known, *split_error(error), blocks, masked_or_none(traceback), *more)
+    more = (occurred_at, content_type, _parse_headers(headers), payload)
+    values = (*known, *split_error(error), blocks, mask_optional(traceback), *more)
     return DeadDetail(*values)
 
 
@@ -214,10 +219,10 @@ def _build_group(*row: Any) -> DeadGroup:
     return DeadGroup(*values)
 
 
-def _headers(text: str | None) -> dict[str, str]:
+def _parse_headers(text: str | None) -> dict[str, str]:
     headers = orjson.loads(text) if text else {}
-    return masked_headers({name: value for name, value in headers.items() if not name.startswith(HEADER_PREFIX)})
+    return mask_headers({name: value for name, value in headers.items() if not name.startswith(HEADER_PREFIX)})
 
 
-def _filter_values(subscription: str, filters: DeadFilters) -> dict[str, Any]:
+def _build_filter_values(subscription: str, filters: DeadFilters) -> dict[str, Any]:
     return {"subscription": subscription, **asdict(filters)}

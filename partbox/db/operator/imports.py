@@ -12,7 +12,7 @@ from psycopg.rows import args_row
 
 from partbox.db import sql
 from partbox.db.deadline import allow_long_statements
-from partbox.db.sql import Conn, filled_query, query
+from partbox.db.sql import Conn, fill_query, load_query
 from partbox.errors import PartboxError
 
 FETCH_SIZE = 100
@@ -54,7 +54,7 @@ class SourceRow(NamedTuple):
     """An unchecked row of the table of another outbox. The payload is in one of three fields."""
 
     key: str  # the primary key as text
-    failed: bool  # the status says that the other outbox gave the row up
+    has_failed: bool  # the status says that the other outbox gave the row up
     event_type: str | None
     aggregate_type: str | None
     aggregate_id: str | None
@@ -72,12 +72,12 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """An open transaction that wrote to the table to import, so that rows could be missed. It has been open for `open`
-    seconds. `pid` is None if it is prepared."""
+    """An open transaction that wrote to the table to import, so that rows could be missed. It has been open for
+    `open_seconds` seconds. `pid` is None if it is prepared."""
 
     pid: int | None
     application: str
-    open: float | None
+    open_seconds: float | None
 
 
 class FailedRow(NamedTuple):
@@ -97,10 +97,10 @@ class SourceQuery(NamedTuple):
     parts: Mapping[str, compose.Composable]
 
 
-def table(conn: Conn, name: str) -> SourceTable:
+def find_table(conn: Conn, name: str) -> SourceTable:
     """Find the table to import, with its key and columns. Raise `PartboxError` if it is missing or unreadable."""
     try:
-        row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
+        row = conn.execute(load_query("import_table", "partbox"), {"table": name}).fetchone()
     except (errors.InvalidName, errors.SyntaxError):
         raise PartboxError(f"table {name!r} is no name: write it as in SQL, such as public.outbox") from None
     if row is None:
@@ -110,14 +110,14 @@ def table(conn: Conn, name: str) -> SourceTable:
         raise PartboxError(f"{name!r} is neither a table nor a view")
     if not readable:
         raise PartboxError(f"table {name!r} cannot be read: grant select on it to this role; it needs nothing else")
-    columns = [Column(*each) for each in conn.execute(query("import_columns", "partbox"), {"oid": oid})]
+    columns = [Column(*each) for each in conn.execute(load_query("import_columns", "partbox"), {"oid": oid})]
     return SourceTable(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
 
 
-def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
+def list_writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
     """Return the open transactions that wrote to the table to import, the oldest first."""
     # Their rows may not be visible yet.
-    return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
+    return [OpenWriter(*row) for row in conn.execute(load_query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
@@ -126,8 +126,8 @@ def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
     # Each statement has a snapshot of its own, so the snapshot of the rows is younger than the lock.
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
     with allow_long_statements(conn), conn.transaction():
-        conn.execute(query("import_patience", schema), {})
-        (alone,) = conn.execute(query("import_lock", schema), {"source": source}).fetchone() or (False,)
+        conn.execute(load_query("import_patience", schema), {})
+        (alone,) = conn.execute(load_query("import_lock", schema), {"source": source}).fetchone() or (False,)
         yield alone
 
 
@@ -135,11 +135,11 @@ def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, t
     """Count the rows of the table to import by status: all rows, and rows imported already."""
     # The two counts are a pair.
     values = {"source": choice.table.name}
-    rows = conn.execute(filled_query("import_counts", schema, **choice.parts), values).fetchall()
+    rows = conn.execute(fill_query("import_counts", schema, **choice.parts), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
 
 
-def rows(
+def read_source_rows(
     conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[SourceRow]:
     """Yield the rows of the other outbox with a `pending` or `failed` status that were not imported yet, in order. At
@@ -147,19 +147,19 @@ def rows(
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
         cursor.itersize = FETCH_SIZE
-        cursor.execute(filled_query("import_rows", schema, **choice.parts), values)
+        cursor.execute(fill_query("import_rows", schema, **choice.parts), values)
         yield from cursor
 
 
-def note(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
+def note_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Store that these rows are imported, so that no row is imported twice. Return the new keys."""
     # The rows of the source table are imported by this transaction. The new keys were not noted before.
-    return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
+    return {key for (key,) in sql.fetch_rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
 def find_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Return the given row keys that were imported earlier."""
-    return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
+    return {key for (key,) in sql.fetch_rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
 def find_present(
@@ -168,12 +168,12 @@ def find_present(
     """Return (id, event id) of the given records that the log contains already."""
     # Ids alone may belong to another database.
     values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
-    return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
+    return {(id, event_id) for id, event_id in conn.execute(load_query("import_present", schema), values)}
 
 
-def clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
+def read_clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
     """Return the database's time in microseconds since 1970, and the newest record id."""
-    return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
+    return conn.execute(load_query("import_moment", schema), {}).fetchone() or (0, 0)
 
 
 def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
@@ -181,4 +181,4 @@ def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int
     events are records with ids above `after` that this transaction has published."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
-    conn.execute(query("import_dead", schema), values)
+    conn.execute(load_query("import_dead", schema), values)

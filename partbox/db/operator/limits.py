@@ -16,11 +16,11 @@ def set_bounds(
     bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}
     values = {"subscription": subscription, "handler": handler, "rate": None, "at_once": None} | bounds
     target = {"handler": handler} | {name: str(value) for name, value in given.items()}
-    return bool(actions.act(conn, "limit_set", schema, target, **values))
+    return bool(actions.run_action(conn, "limit_set", schema, target, **values))
 
 
-def reset(conn: Conn, schema: str, subscription: str, handler: str) -> bool:
+def reset_bounds(conn: Conn, schema: str, subscription: str, handler: str) -> bool:
     """Remove the limits that operators have set for a handler. Return False if there were none."""
     # The limits that the handler declares apply again.
     where = {"subscription": subscription, "handler": handler}
-    return bool(actions.act(conn, "limit_reset", schema, {"handler": handler}, **where))
+    return bool(actions.run_action(conn, "limit_reset", schema, {"handler": handler}, **where))

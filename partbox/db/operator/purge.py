@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from partbox.db.sql import Conn, records
+from partbox.db.sql import Conn, fetch_records
 
 START_POSITION = (0, 0)
 """Where the first step of each kind begins."""
@@ -25,7 +25,7 @@ class PurgeStep(NamedTuple):
     next_place: list[int] | None
 
 
-def step(
+def run_step(
     conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
     """Delete at most `batch` expired rows of one kind. Return None if another purge is running."""
@@ -34,4 +34,4 @@ def step(
     # of the history name their `table`.
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     query = "purge_rows" if values["table"] else f"purge_{kind}"
-    return next(iter(records(conn, PurgeStep, query, schema, **values)), None)
+    return next(iter(fetch_records(conn, PurgeStep, query, schema, **values)), None)

@@ -11,7 +11,7 @@ from psycopg import IsolationLevel
 
 from partbox.db.deadline import allow_long_statements
 from partbox.db.operator.actions import LongAction
-from partbox.db.sql import Conn, query, records, rows
+from partbox.db.sql import Conn, fetch_records, fetch_rows, load_query
 from partbox.errors import PartboxError
 
 LOCK_TIMEOUT = "3s"
@@ -21,14 +21,15 @@ Problem = Literal["healthy", "workers"]
 
 
 class KnownInstance(NamedTuple):
-    """A worker process of any subscription. `left` is the rest of its lease in seconds, by the database's clock."""
+    """A worker process of any subscription. `lease_left` is the rest of its lease in seconds, by the database's
+    clock."""
 
     instance_id: UUID
     node: str
     pid: int
     subscription: str
     heartbeat_at: datetime
-    left: float
+    lease_left: float
     lease: float
 
 
@@ -57,18 +58,18 @@ class Rebased:
     next_after: int
 
 
-def healthy(conn: Conn, schema: str) -> bool:
+def is_healthy(conn: Conn, schema: str) -> bool:
     """Return whether the schema belongs to this database cluster, so that no rebase is needed."""
     # The cursors of subscriptions were written in the schema's cluster.
-    row = conn.execute(query("marker", schema), {}).fetchone()
+    row = conn.execute(load_query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
 def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
-    return records(conn, KnownInstance, "rebase_instances", schema)
+    return fetch_records(conn, KnownInstance, "rebase_instances", schema)
 
 
-def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
+def rebase_schema(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
     """Make a copied schema belong to this database cluster. Return the result or the obstacle.
 
     The obstacle is "healthy" if the cursors were written in this cluster and `force` is not set, and "workers" if an
@@ -78,12 +79,12 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
     conn.isolation_level = IsolationLevel.READ_COMMITTED
     with allow_long_statements(conn), conn.transaction():
         heartbeats = _take_locks(conn, schema)
-        if not force and healthy(conn, schema):
+        if not force and is_healthy(conn, schema):
             return "healthy"
         if any(dead.get(instance) != heartbeat for instance, heartbeat in heartbeats.items()):
             return "workers"
         # A trigger or rule that keeps rows as they are would let cursors pass records that nobody has read.
-        for table, kind, name, _, drops in rows(conn, "doctor_triggers", schema):
+        for table, kind, name, _, drops in fetch_rows(conn, "doctor_triggers", schema):
             if drops:
                 raise PartboxError(
                     f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
@@ -94,25 +95,27 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
 def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
     # Take all locks for a rebase, and return the heartbeats of the worker processes found.
     # The purge, the records, the instances and the partitions are locked, in this order.
-    conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
+    conn.execute(load_query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
-        conn.execute(query(name, schema), {})
-    heartbeats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())
-    conn.execute(query("rebase_lock_partitions", schema), {})
+        conn.execute(load_query(name, schema), {})
+    heartbeats = dict(conn.execute(load_query("rebase_lock_instances", schema), {}).fetchall())
+    conn.execute(load_query("rebase_lock_partitions", schema), {})
     return heartbeats
 
 
 def _move_cursors(conn: Conn, schema: str) -> Rebased:
     """Convert the read positions of a copied schema and raise its id sequence."""
     # All locks are held. The sequence comes late, since no rollback restores it.
-    parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
-    aged = conn.execute(query("rebase_records", schema), {}).rowcount
-    moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()
-    instances = conn.execute(query("rebase_forget", schema), {}).rowcount
-    conn.execute(query("rebase_notes", schema), {})
-    last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
-    conn.execute(query("rebase_unmark", schema), {})
-    conn.execute(query("rebase_mark", schema), {})
-    LongAction(schema, "rebase", {"records": aged, "instances": instances, "subscriptions": dict(moved)}).count(conn, 1)
+    parked = dict(conn.execute(load_query("rebase_park", schema), {}).fetchall())
+    aged = conn.execute(load_query("rebase_records", schema), {}).rowcount
+    moved = conn.execute(load_query("rebase_cursors", schema), {}).fetchall()
+    instances = conn.execute(load_query("rebase_forget", schema), {}).rowcount
+    conn.execute(load_query("rebase_notes", schema), {})
+    last_id, next_after = conn.execute(load_query("rebase_sequence", schema), {}).fetchone() or (0, 0)
+    conn.execute(load_query("rebase_unmark", schema), {})
+    conn.execute(load_query("rebase_mark", schema), {})
+    LongAction(schema, "rebase", {"records": aged, "instances": instances, "subscriptions": dict(moved)}).add_changes(
+        conn, 1
+    )
     subscriptions = tuple(RebasedSubscription(name, cursors, parked.get(name, 0)) for name, cursors in moved)
     return Rebased(subscriptions, aged, instances, last_id, next_after)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from partbox.db.sql import Conn, one_row, query, records, row
+from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, load_query
 from partbox.protocol.segments import DrawnIds, EventTrigger, IdRange, Segment
 
 
@@ -23,80 +23,80 @@ class EmptyResult(NamedTuple):
     freed: int
 
 
-def segments(conn: Conn, schema: str) -> list[Segment]:
+def list_segments(conn: Conn, schema: str) -> list[Segment]:
     """Return all segments of the log (its parts by ranges of record ids), in the order of ids."""
     # The default segment is the last.
-    return records(conn, Segment, "segments", schema)
+    return fetch_records(conn, Segment, "segments", schema)
 
 
-def drawn(conn: Conn, schema: str) -> int:
+def find_newest_id(conn: Conn, schema: str) -> int:
     """Return the newest record id that was drawn from the sequence."""
-    return int(one_row(conn, "segments_drawn", schema)[0])
+    return int(fetch_one_row(conn, "segments_drawn", schema)[0])
 
 
 def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
     """Return how many record ids were drawn lately, over shorter and longer stretches of time."""
     # Each number comes with its seconds.
-    return records(conn, DrawnIds, "segments_pace", schema)
+    return fetch_records(conn, DrawnIds, "segments_pace", schema)
 
 
-def exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
+def find_exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
     """Return the range of record ids kept out of the log's default segment, and whether a search has proven that the
     segment has no such ids. Return None if no ids are kept out."""
-    found = row(conn, "segments_proof", schema)
+    found = fetch_first_row(conn, "segments_proof", schema)
     return (IdRange(found[0], found[1]), found[2]) if found else None
 
 
-def event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
+def list_event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
     """Return the database's event triggers that run when log segments are made or dropped."""
-    return records(conn, EventTrigger, "event_triggers", schema)
+    return fetch_records(conn, EventTrigger, "event_triggers", schema)
 
 
 def note_problem(conn: Conn, schema: str, problem: str | None) -> None:
     """Store why log segments cannot be changed, so that the command `doctor` reports it. None: they can."""
-    conn.execute(query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
+    conn.execute(load_query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
-def holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
+def list_holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
     """Return all reasons to keep the records with these ids. With `retain` None their age is not considered."""
-    return records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
+    return fetch_records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 
-def add(conn: Conn, schema: str, ids: IdRange) -> str | None:
+def add_segment(conn: Conn, schema: str, ids: IdRange) -> str | None:
     """Add a segment for this range of record ids to the log. Return the obstacle, or None on success."""
-    return _problem(conn, "segment_add", schema, **ids._asdict())
+    return _run_change(conn, "segment_add", schema, **ids._asdict())
 
 
-def exclude(conn: Conn, schema: str, ids: IdRange | None) -> str | None:
+def exclude_ids(conn: Conn, schema: str, ids: IdRange | None) -> str | None:
     """Keep this range of record ids out of the log's default segment. Return the obstacle, or None."""
     # None as the range keeps no ids out.
-    return _problem(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
+    return _run_change(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
 
 
-def prove(conn: Conn, schema: str) -> None:
+def prove_exclusion(conn: Conn, schema: str) -> None:
     """Search the log's default segment to prove that it has none of the excluded record ids."""
     # This may take minutes.
-    one_row(conn, "segment_prove", schema)
+    fetch_one_row(conn, "segment_prove", schema)
 
 
-def empty(conn: Conn, schema: str, lower: int, retain: float | None) -> EmptyResult:
+def empty_segment(conn: Conn, schema: str, lower: int, retain: float | None) -> EmptyResult:
     """Delete all records of a log segment, if nobody needs them."""
     # The segment begins at the id `lower`.
-    return EmptyResult(*one_row(conn, "segment_empty", schema, lower=lower, retain=retain))
+    return EmptyResult(*fetch_one_row(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
-def detach(conn: Conn, schema: str, lower: int) -> str | None:
+def detach_segment(conn: Conn, schema: str, lower: int) -> str | None:
     """Take an empty segment out of the log. Return the obstacle, or None on success."""
     # The segment begins at the id `lower`.
-    return _problem(conn, "segment_detach", schema, lower=lower)
+    return _run_change(conn, "segment_detach", schema, lower=lower)
 
 
-def drop(conn: Conn, schema: str) -> int:
+def drop_detached(conn: Conn, schema: str) -> int:
     """Drop the segments that were taken out of the log. Return their number."""
     # Anybody may have taken them out.
-    return int(one_row(conn, "segment_drop", schema)[0])
+    return int(fetch_one_row(conn, "segment_drop", schema)[0])
 
 
-def _problem(conn: Conn, name: str, schema: str, **values: Any) -> str | None:
-    found: str | None = one_row(conn, name, schema, **values)[0]
+def _run_change(conn: Conn, name: str, schema: str, **values: Any) -> str | None:
+    found: str | None = fetch_one_row(conn, name, schema, **values)[0]
     return found

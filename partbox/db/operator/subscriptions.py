@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import ClientCursor
 
 from partbox.db.operator import actions
-from partbox.db.sql import Conn, one_row, query, records, row
+from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, load_query
 from partbox.errors import SchemaError
 from partbox.protocol.lease import Heartbeat
 
@@ -37,30 +37,30 @@ class Subscription:
 
 class Holder(NamedTuple):
     """A worker process of a subscription, or a former one that still owns partitions of it. All fields of a former one
-    but the id and `owned` are None. `left` is the rest of the lease in seconds."""
+    but the id and `owned_partitions` are None. `lease_left` is the rest of the lease in seconds."""
 
     instance_id: UUID
     node: str | None
     pid: int | None
     heartbeat_at: datetime | None
-    left: float | None
+    lease_left: float | None
     lease: float | None
-    owned: int
+    owned_partitions: int
 
     @property
-    def beat(self) -> Heartbeat | None:
+    def last_heartbeat(self) -> Heartbeat | None:
         """The last heartbeat of the worker process. None if it is not registered any more."""
         # A process that is not registered may own partitions all the same.
-        if self.heartbeat_at is None or self.left is None or self.lease is None:
+        if self.heartbeat_at is None or self.lease_left is None or self.lease is None:
             return None
-        return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
+        return Heartbeat(self.instance_id, self.heartbeat_at, self.lease_left, self.lease)
 
 
 class ReplayRange(NamedTuple):
-    """The records that a replay would deliver again. `ahead`: the time of the replay is in the future. `purged`:
+    """The records that a replay would deliver again. `is_ahead`: the time of the replay is in the future. `purged`:
     records up to this id may be purged."""
 
-    ahead: bool
+    is_ahead: bool
     newest: int
     purged: int | None
 
@@ -82,20 +82,20 @@ def create(
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
-    values |= actions.action_values("subscription create", target) | {"subscription": name}
+    values |= actions.build_action_values("subscription create", target) | {"subscription": name}
     # Three statements are sent in one message. The protocol binds parameters to a single statement only, so they are
     # merged here.
     with ClientCursor(conn) as cursor:
-        cursor.execute(query("subscription_create", schema), values)
+        cursor.execute(load_query("subscription_create", schema), values)
         while cursor.nextset():
             pass
         return cursor.rowcount > 0
 
 
-def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
+def find_wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
     """Return the event types that a subscription wants, or None for all."""
     # Raise `SchemaError` if the subscription does not exist.
-    found = row(conn, "subscription_filters", schema, subscription=subscription)
+    found = fetch_first_row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
         raise SchemaError(
             f"subscription {subscription!r} does not exist in schema {schema!r} (any more): check the name"
@@ -103,36 +103,36 @@ def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] |
     return None if found[0] is None else frozenset(found[0])
 
 
-def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
+def is_paused(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Return whether a subscription is paused, or None if the subscription does not exist."""
-    found = row(conn, "subscription_paused", schema, subscription=subscription)
+    found = fetch_first_row(conn, "subscription_paused", schema, subscription=subscription)
     return None if found is None else found[0]
 
 
 def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
     """Pause the delivery of events. True if the subscription was running, None if it does not exist."""
     # `before` names another action that follows, for the record.
-    return _switch(conn, "subscription_pause", schema, subscription, before=before)
+    return _switch_delivery(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Resume the delivery of events. True if the subscription was paused, None if it does not exist."""
-    return _switch(conn, "subscription_resume", schema, subscription)
+    return _switch_delivery(conn, "subscription_resume", schema, subscription)
 
 
-def _switch(conn: Conn, act: str, schema: str, subscription: str, **target: str | None) -> bool | None:
-    found = actions.act(conn, act, schema, target, subscription=subscription)
+def _switch_delivery(conn: Conn, act: str, schema: str, subscription: str, **target: str | None) -> bool | None:
+    found = actions.run_action(conn, act, schema, target, subscription=subscription)
     return bool(found[0][0]) if found and found[0][0] is not None else None
 
 
 def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
     """Return the worker processes of a subscription, and former ones that still own its partitions."""
-    return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
+    return fetch_records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
-def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
+def find_replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
     """Return which records a replay from this id or time would deliver, and up to which id they may be purged."""
-    return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
+    return ReplayRange(*fetch_one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
@@ -142,11 +142,11 @@ def replay(
     # The subscription is set back. No process may own its partitions. `resume` resumes it in the same transaction.
     values = {"from_id": from_id, "from_time": from_time, "resume": resume}
     return ReplayResult(
-        *actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
+        *actions.run_action(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
     )
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
     """Delete a paused subscription without partition owners and instances. Return the obstacle, or None."""
-    problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
+    problem: Problem | None = actions.run_action(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import sql as compose
 
-from partbox.db.sql import Conn, compose_text, own_rows, sql_folder
+from partbox.db.sql import Conn, compose_text, fetch_own_rows, sql_folder
 from partbox.errors import SchemaError
 
 
@@ -33,7 +33,7 @@ class Roles:
 NO_ROLES = Roles()
 
 
-def check(roles: Roles) -> None:
+def check_roles(roles: Roles) -> None:
     """Raise `SchemaError` for role names that PostgreSQL cannot have."""
     # PostgreSQL would truncate a long name silently.
     for name in (*roles.publishers, *roles.workers):
@@ -41,21 +41,21 @@ def check(roles: Roles) -> None:
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
-def check_exist(conn: Conn, roles: Roles) -> None:
+def check_roles_exist(conn: Conn, roles: Roles) -> None:
     """Raise `SchemaError` if one of the roles does not exist in the database."""
     names = [*roles.publishers, *roles.workers]
-    missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
+    missing = [name for (name,) in fetch_own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
         raise SchemaError(
             f"role {missing[0]!r} does not exist: create it first (`create role`), as it is spelt; nothing was changed"
         )
 
 
-def granted_roles(conn: Conn, schema: str) -> Roles:
+def find_granted_roles(conn: Conn, schema: str) -> Roles:
     """Return the publisher and worker roles that already have privileges on the schema."""
     # A role that was dropped, or revoked the privilege, is forgotten.
     # The privileges were granted before.
-    return roles_of(own_rows(conn, "roles_granted", schema))
+    return roles_of(fetch_own_rows(conn, "roles_granted", schema))
 
 
 def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
@@ -66,18 +66,18 @@ def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
     return Roles(publishers, workers)
 
 
-def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
+def build_grants(schema: str, roles: Roles) -> Iterator[compose.Composed]:
     """Yield SQL statements that grant each role its privileges and take them from all others."""
     # The privileges are on the schema. The statements can be repeated without harm.
     if roles:
-        yield _grant("closed", schema)
+        yield _build_grant("closed", schema)
     for role in roles.publishers:
-        yield _grant("publisher", schema, role)
+        yield _build_grant("publisher", schema, role)
     for role in roles.workers:
-        yield _grant("worker", schema, role)
+        yield _build_grant("worker", schema, role)
 
 
-def _grant(name: str, schema: str, role: str = "") -> compose.Composed:
+def _build_grant(name: str, schema: str, role: str = "") -> compose.Composed:
     text = (sql_folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
     return compose_text(text, schema, role=compose.Identifier(role), role_name=compose.Literal(role))
 

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from partbox.db.sql import Conn, own_rows
+from partbox.db.sql import Conn, fetch_own_rows
 from partbox.errors import SchemaError
-from partbox.text.wording import age, in_short, several
+from partbox.text.wording import format_age, format_names, shorten_text
 
 T = TypeVar("T")
 
@@ -26,30 +26,34 @@ class BlockingTransaction(NamedTuple):
     pid: int | None  # None for a prepared transaction
     application: str
     prepared: str | None
-    open: float | None  # its age in seconds, None if this role may not see that
+    open_seconds: float | None  # its age in seconds, None if this role may not see that
     database: str | None = None  # set if it is another database
 
 
 def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:
     """Return the transactions that hold a lock, as found by the query `name`."""
-    return [BlockingTransaction(*row) for row in own_rows(conn, name, schema)]
+    return [BlockingTransaction(*row) for row in fetch_own_rows(conn, name, schema)]
 
 
 def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
     """Describe in words the transactions that hold a lock, ending with "is" or "are"."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
-    return f"{several([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
+    return f"{format_names([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
 
 
 def _describe_one(each: BlockingTransaction) -> str:
-    since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
+    since = (
+        f"open for {format_age(each.open_seconds)}"
+        if each.open_seconds is not None
+        else "of an age that only its owner may see"
+    )
     if each.database is not None:
-        since = f"in database {in_short(each.database, 60)!r}, {since}"
+        since = f"in database {shorten_text(each.database, 60)!r}, {since}"
     if each.pid is None:
-        name = f" {in_short(each.prepared, 60)!r}" if each.prepared else ""
+        name = f" {shorten_text(each.prepared, 60)!r}" if each.prepared else ""
         return f"the prepared transaction{name}, {since},"
-    application = f" ({in_short(each.application, 60)})" if each.application else ""
+    application = f" ({shorten_text(each.application, 60)})" if each.application else ""
     return f"the transaction of pid {each.pid}{application}, {since},"
 
 
@@ -74,28 +78,28 @@ def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
 def retry_while_busy(
     schema: str,
     attempt: Callable[[], T],
-    busy: Callable[[Exception], bool],
-    found: Callable[[], Sequence[BlockingTransaction]],
+    is_busy: Callable[[Exception], bool],
+    list_found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Repeat `attempt` while it fails with an error that is `busy`. Return its result."""
-    # A failed attempt must have rolled back its changes. `found` returns the blocking transactions, which are named on
-    # stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
+    """Repeat `attempt` while it fails with an error that is `is_busy`. Return its result."""
+    # A failed attempt must have rolled back its changes. `list_found` returns the blocking transactions, which are
+    # named on stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
     end = time.monotonic() + GIVE_UP_AFTER
     while True:
         try:
             return attempt()
         except Exception as error:
-            if not busy(error):
+            if not is_busy(error):
                 raise
-        who = describe_blockers(found())
+        who = describe_blockers(list_found())
         left = end - time.monotonic()
         if left <= 0:
             raise SchemaError(
-                f"after {age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: end that first"
+                f"after {format_age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: end that first"
             )
         # A process without a console has no stderr.
         if sys.stderr is not None:
-            text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}"
+            text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {format_age(left)}"
             sys.stderr.write(f"partbox: {text}\n")
             sys.stderr.flush()
         time.sleep(RETRY_PAUSE)

@@ -27,11 +27,11 @@ from partbox.db.connect import TransientSchemaError, connect_plain
 from partbox.db.schema import grants
 from partbox.db.schema.grants import NO_ROLES, Roles
 from partbox.db.schema.lock_retry import retry_while_locked
-from partbox.db.sql import Conn, compose_text, own_rows, sql_folder
+from partbox.db.sql import Conn, compose_text, fetch_own_rows, sql_folder
 from partbox.db.type_conversion import OwnCursor
 from partbox.errors import SchemaError
-from partbox.text.dsn import bare
-from partbox.text.wording import command, listed
+from partbox.text.dsn import strip_text
+from partbox.text.wording import format_command, format_quoted_names
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 _OLDEST_SERVER = 140000  # PostgreSQL 14
@@ -63,8 +63,8 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     roles that had privileges before, get their privileges. Any number of processes may run this at once. Raise
     `SchemaError`, with nothing changed, if the schema is newer than this program, was not made by partbox, or has
     subscriptions despite `writer_only`, and if a role does not exist."""
-    check_name(schema)
-    grants.check(roles)
+    check_schema_name(schema)
+    grants.check_roles(roles)
     with connect_plain(dsn) as conn, _explain_errors(schema):
         return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
@@ -72,7 +72,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
     """Create or update the schema in the open transaction of `conn`. Return the names of the applied migrations. The
     transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the version is at least `below`."""
-    check_name(schema)
+    check_schema_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
             return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, below, False, NO_ROLES))
@@ -92,15 +92,15 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
             f"{program_version().newest}: upgrade partbox; nothing was changed"
         )
     _refuse_older(since, schema)
-    if writer_only and since.newest and (names := subscriptions(conn, schema)):
+    if writer_only and since.newest and (names := list_subscription_names(conn, schema)):
         raise SchemaError(
             f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "
             "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
-    grants.check_exist(conn, roles)
+    grants.check_roles_exist(conn, roles)
     # The roles are read before the functions are replaced, since the privileges on functions tell the roles.
-    roles = grants.granted_roles(conn, schema) | roles
-    for step in steps(schema, since, roles, writer_only=writer_only):
+    roles = grants.find_granted_roles(conn, schema) | roles
+    for step in build_steps(schema, since, roles, writer_only=writer_only):
         OwnCursor(conn).execute(step)
     return [migration.name for migration in _pending_migrations(since)]
 
@@ -126,7 +126,7 @@ def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create or update a schema with only an inbox. Return False if it is a whole outbox already."""
     # The baseline makes a whole outbox, and then all parts but the inbox are taken away.
     # An inbox is the table of events that a consumer has seen.
-    check_name(schema)
+    check_schema_name(schema)
     with connect_plain(dsn) as conn, _explain_errors(schema):
         return retry_while_locked(conn, schema, lambda: _migrate_inbox(conn, schema))
 
@@ -147,23 +147,24 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
     return True
 
 
-def check(conn: Conn, schema: str = "partbox") -> None:
+def check_schema_version(conn: Conn, schema: str = "partbox") -> None:
     """Raise `SchemaError`, with the remedy, if this program cannot work with the schema."""
     # Nothing is written.
-    check_name(schema)
+    check_schema_name(schema)
     _check_server(conn)
     version, ours = _load_version(conn, schema), program_version()
     if version is None:
-        raise missing_error(conn, schema)
+        raise build_missing_error(conn, schema)
     if version.inbox_only:
         raise SchemaError(
-            f"schema {schema!r} holds nothing but an inbox: run {command('init', schema)} to make it a whole outbox"
+            f"schema {schema!r} holds nothing but an inbox: run {format_command('init', schema)} to make it a "
+            "whole outbox"
         )
     _refuse_older(version, schema)
     if version.newest < ours.newest:
         raise SchemaError(
             f"schema {schema!r} is at version {version.newest}, this program needs {ours.newest}: "
-            f"run {command('migrate', schema)}"
+            f"run {format_command('migrate', schema)}"
         )
     if version.breaking > ours.newest:
         raise SchemaError(
@@ -172,17 +173,23 @@ def check(conn: Conn, schema: str = "partbox") -> None:
         )
 
 
-def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
+def build_missing_error(conn: Conn, schema: str) -> TransientSchemaError:
     """Return the exception for a missing schema or a missing table `meta`, with the name of a similar schema."""
-    if own_rows(conn, "migrate_remains", schema) == [(True,)]:
+    if fetch_own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
         )
-    others = [name for (name,) in own_rows(conn, "migrate_schemas", schema)]
+    others = [name for (name,) in fetch_own_rows(conn, "migrate_schemas", schema)]
     near = get_close_matches(schema, others, n=1)
-    hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
+    hint = (
+        f", which has {near[0]!r} (is that meant?)"
+        if near
+        else f", which has {format_quoted_names(others)}"
+        if others
+        else ""
+    )
     return TransientSchemaError(
-        f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}"
+        f"schema {schema!r} does not exist in this database{hint}: run {format_command('init', schema)}"
     )
 
 
@@ -222,7 +229,9 @@ def _pending_migrations(since: SchemaVersion) -> list[SchemaMigration]:
     return [migration for migration in migrations() if migration.version > since.newest]
 
 
-def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
+def build_steps(
+    schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False
+) -> Iterator[compose.Composed]:
     """Yield the SQL statements that migrate a schema from version `since` to this program's version."""
     # Every migration replaces all functions.
     for migration in _pending_migrations(since):
@@ -240,7 +249,7 @@ def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool 
     yield fixed_script("locks", schema)
     ours = program_version()
     yield fixed_script("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
-    yield from grants.steps(schema, roles)
+    yield from grants.build_grants(schema, roles)
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
@@ -255,7 +264,7 @@ def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
     if not schema_exists(conn, schema):
         return None
     try:
-        ((newest, breaking, inbox_only),) = own_rows(conn, "migrate_versions", schema) or [(None, None, False)]
+        ((newest, breaking, inbox_only),) = fetch_own_rows(conn, "migrate_versions", schema) or [(None, None, False)]
     # A table `meta` of another program has other columns or values.
     except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
         newest, breaking, inbox_only = None, None, False
@@ -288,11 +297,11 @@ def _check_server(conn: Conn) -> None:
         )
 
 
-def check_name(schema: str) -> None:
+def check_schema_name(schema: str) -> None:
     """Raise `SchemaError` for a schema name that PostgreSQL or partbox cannot use."""
     # PostgreSQL would truncate a long name silently, and `$$` ends the text of a function. White space at an end of the
     # name is an error too, such as the line break at the end of a file.
-    if schema != bare(schema):
+    if schema != strip_text(schema):
         raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
@@ -301,9 +310,9 @@ def check_name(schema: str) -> None:
 def schema_exists(conn: Conn, schema: str) -> bool:
     """Return whether the schema exists with a table `meta`."""
     # The table belongs to partbox or another program.
-    return own_rows(conn, "migrate_found", schema) != [(False,)]
+    return fetch_own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
-def subscriptions(conn: Conn, schema: str) -> list[str]:
+def list_subscription_names(conn: Conn, schema: str) -> list[str]:
     # A writer-only outbox has none.
-    return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]
+    return [name for (name,) in fetch_own_rows(conn, "stats_subscriptions", schema)]

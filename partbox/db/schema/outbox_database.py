@@ -20,26 +20,26 @@ class OutboxDatabase:
     settings: "Settings"
     _migrated: set[Callable[[], str]] = field(default_factory=set, compare=False)
 
-    def under(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
+    def with_flags(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
         """Return a copy whose settings are overridden by command-line options."""
         # None means that an option was not given. Raise `SettingsError`.
         settings = self.settings.under(flags)
         return OutboxDatabase(self.dsn if flags.get("dsn") is None else settings.dsn, settings)
 
-    def source(self, dsn: str | None = None) -> Callable[[], str]:
+    def build_dsn_source(self, dsn: str | None = None) -> Callable[[], str]:
         """Return a callable that gives the DSN for each new connection."""
         # If the DSN asks for an embedded server, the server is started here.
         chosen_dsn = dsn or self.dsn
-        return connect.DsnSource(chosen_dsn if callable(chosen_dsn) else connect.resolve(chosen_dsn))
+        return connect.DsnSource(chosen_dsn if callable(chosen_dsn) else connect.resolve_dsn(chosen_dsn))
 
-    def resolve(self, dsn: str | None = None) -> Callable[[], str]:
+    def resolve_dsn(self, dsn: str | None = None) -> Callable[[], str]:
         """Migrate the schema if wanted, then return a callable that gives the DSN for each connection."""
         # The settings say whether the migration is wanted.
-        source = self.source(dsn)
-        self.prepare(dsn, source)
+        source = self.build_dsn_source(dsn)
+        self.prepare_schema(dsn, source)
         return source
 
-    def prepare(self, dsn: str | None, source: Callable[[], str]) -> None:
+    def prepare_schema(self, dsn: str | None, source: Callable[[], str]) -> None:
         """Create or migrate the outbox's schema, unless that is done or the settings do not want it."""
         # The schema is in the database of `source` (the source of `dsn`).
         if source in self._migrated or not self._is_wanted(dsn or self.dsn):

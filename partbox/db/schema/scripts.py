@@ -13,63 +13,67 @@ from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import SchemaError
 
 
-def script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
+def build_script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
     """Return one SQL script that does the same as `migrate` for a schema of version `since` (0: none). On a schema of
     another version it changes nothing and says so. Without `transaction` the caller must run it in a transaction."""
-    _check(schema, roles, since)
+    _check_arguments(schema, roles, since)
     texts = [
-        _text(migrate.fixed_script("begin", schema)),
-        f"{_guard(schema, roles, since, since)};",
-        *map(_text, migrate.steps(schema, SchemaVersion(since, 0), roles)),
+        _render_text(migrate.fixed_script("begin", schema)),
+        f"{_build_guard(schema, roles, since, since)};",
+        *map(_render_text, migrate.build_steps(schema, SchemaVersion(since, 0), roles)),
     ]
-    whole = ["begin;", *texts, "commit;"] if transaction else [*texts, _text(migrate.fixed_script("restore", schema))]
+    whole = (
+        ["begin;", *texts, "commit;"]
+        if transaction
+        else [*texts, _render_text(migrate.fixed_script("restore", schema))]
+    )
     return "\n\n".join(whole) + "\n"
 
 
-def statements(schema: str = "partbox", roles: Roles = NO_ROLES) -> list[str]:
+def build_statements(schema: str = "partbox", roles: Roles = NO_ROLES) -> list[str]:
     """Return the SQL statements that migrate a schema of any version."""
     # The schema may have any migrations. The statements must run one by one, in one transaction.
-    _check(schema, roles)
+    _check_arguments(schema, roles)
     *_, newest = migrate.migrations()
-    rest = migrate.steps(schema, SchemaVersion(newest.version, 0), roles)
+    rest = migrate.build_steps(schema, SchemaVersion(newest.version, 0), roles)
     return [
-        _execute_block(migrate.fixed_script("begin", schema)),
-        _guard(schema, roles, 0, newest.version),
-        *(_pending_block(schema, each) for each in migrate.migrations()),
-        *(_execute_block(step) for step in rest),
-        _execute_block(migrate.fixed_script("restore", schema)),
+        _build_execute_block(migrate.fixed_script("begin", schema)),
+        _build_guard(schema, roles, 0, newest.version),
+        *(_build_pending_block(schema, each) for each in migrate.migrations()),
+        *(_build_execute_block(step) for step in rest),
+        _build_execute_block(migrate.fixed_script("restore", schema)),
     ]
 
 
-def _check(schema: str, roles: Roles, since: int = 0) -> None:
-    migrate.check_name(schema)
-    grants.check(roles)
+def _check_arguments(schema: str, roles: Roles, since: int = 0) -> None:
+    migrate.check_schema_name(schema)
+    grants.check_roles(roles)
     versions = [0, *(each.version for each in migrate.migrations())]
     if since not in versions:
         known = ", ".join(map(str, versions))
         raise SchemaError(f"this program knows no version {since} of the schema: give one of {known}")
 
 
-def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
+def _build_guard(schema: str, roles: Roles, least: int, most: int) -> str:
     """Return SQL that stops a migration script unless the schema has an expected version."""
     # The version must be between `least` and `most`. Otherwise there is an error.
     baseline = migrate.migrations()[0].version
     named = {"publishers": list(roles.publishers), "workers": list(roles.workers)}
-    return _do_block(migrate.fixed_script("guard", schema, least=least, most=most, baseline=baseline, **named))
+    return _build_do_block(migrate.fixed_script("guard", schema, least=least, most=most, baseline=baseline, **named))
 
 
-def _pending_block(schema: str, migration: migrate.SchemaMigration) -> str:
-    text = _text(compose_text(migration.text, schema))
-    return _do_block(migrate.fixed_script("pending", schema, version=migration.version, text=text))
+def _build_pending_block(schema: str, migration: migrate.SchemaMigration) -> str:
+    text = _render_text(compose_text(migration.text, schema))
+    return _build_do_block(migrate.fixed_script("pending", schema, version=migration.version, text=text))
 
 
-def _execute_block(step: compose.Composable) -> str:
-    return _do_block(compose.SQL("begin execute {}; end").format(_text(step)))
+def _build_execute_block(step: compose.Composable) -> str:
+    return _build_do_block(compose.SQL("begin execute {}; end").format(_render_text(step)))
 
 
-def _do_block(body: compose.Composable) -> str:
-    return compose.SQL("do {}").format(_text(body)).as_string(DEFAULTS)
+def _build_do_block(body: compose.Composable) -> str:
+    return compose.SQL("do {}").format(_render_text(body)).as_string(DEFAULTS)
 
 
-def _text(step: compose.Composable) -> str:
+def _render_text(step: compose.Composable) -> str:
     return step.as_string(DEFAULTS).strip()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import ForeignTrigger
 from partbox.doctor.case import Case, Severity, Symptom, check, group_by
 from partbox.doctor.phrases import is_copyable, quote_name
-from partbox.text.wording import counted, several
+from partbox.text.wording import format_count, format_names
 
 
 @check("row-security", Severity.PROBLEM)
@@ -16,7 +16,7 @@ def row_security(case: Case) -> Iterator[Symptom]:
     for role, of_role in group_by(hidden, lambda each: each.role).items():
         tables = [each.name or "" for each in of_role]
         yield Symptom(
-            f"row security hides rows of {several(tables)} from role {role}: its workers read nothing",
+            f"row security hides rows of {format_names(tables)} from role {role}: its workers read nothing",
             ("an event that a worker may not see would be lost, so PostgreSQL is asked to fail instead",),
             (
                 *(f"`alter table {quote_name(case.schema)}.{each} disable row level security`" for each in tables),
@@ -32,9 +32,14 @@ def privileges(case: Case) -> Iterator[Symptom]:
     lacking = (each for each in case.evidence.access if each.missing)
     for role, of_role in group_by(lacking, lambda each: each.role).items():
         yield Symptom(
-            f"role {role} of workers lacks {counted(sum(len(each.missing) for each in of_role), 'privilege')}",
-            tuple(f"{several(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in of_role),
-            (f"{case.command('init', None, options=(f'--worker-role={role}',))} grants all that it needs again",),
+            f"role {role} of workers lacks {format_count(sum(len(each.missing) for each in of_role), 'privilege')}",
+            tuple(
+                f"{format_names(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in of_role
+            ),
+            (
+                f"{case.format_command('init', None, options=(f'--worker-role={role}',))} grants all that it "
+                "needs again",
+            ),
         )
 
 
@@ -55,10 +60,10 @@ def triggers(case: Case) -> Iterator[Symptom]:
     until the trigger or rule is dropped."""
     found, schema = case.evidence.triggers, quote_name(case.schema)
     for severity in (Severity.PROBLEM, Severity.NOTE):
-        of_role = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
+        of_role = [each for each in found if each.may_drop_rows is (severity is Severity.PROBLEM)]
         if not of_role:
             continue
-        tables = several([*dict.fromkeys(each.table for each in of_role)])
+        tables = format_names([*dict.fromkeys(each.table for each in of_role)])
         summary = f"there are triggers or rules of others on {tables}"
         if severity is Severity.PROBLEM:
             summary += ", which may keep rows from being written: publishers and workers fail at that"
@@ -87,7 +92,7 @@ def search_path(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"others can run their code as role {each.user}: they may create functions in schema {each.name}, which is "
             "in its search_path",
-            (f"may create there: {several(each.creators)}",),
+            (f"may create there: {format_names(each.creators)}",),
             (*ends[:5], f"or leave the schema out: `alter role {each.user} set search_path = …`"),
         )
 

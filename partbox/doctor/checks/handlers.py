@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.inspect.stats import Cluster, Instance, RunningHandler
-from partbox.doctor.case import Case, Severity, Symptom, group_by, subscription_check, working_processes
+from partbox.doctor.case import Case, Severity, Symptom, group_by, list_working_processes, subscription_check
 from partbox.doctor.limits import HANDLER_LIMIT, HOOK_OUTAGE, SINK_OUTAGE, TIMEOUT_OVERRUN
-from partbox.doctor.phrases import error_text
-from partbox.text.wording import age, brief, counted, in_short, several
+from partbox.doctor.phrases import format_error
+from partbox.text.wording import format_age, format_brief_age, format_count, format_names, shorten_text
 
 MAX_SHOWN = 5
 
@@ -25,7 +25,7 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     owns waits."""
     hangs = [
         HangingHandler(process, each)
-        for process in working_processes(cluster)
+        for process in list_working_processes(cluster)
         for each in process.running
         if each.seconds
         # A timeout does not end the handler.
@@ -36,51 +36,52 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         others = sum(process.running_more for process in {hang.process for hang in hangs})
         more = f", {others:,} more for long" if others else ""
         yield Symptom(
-            f"{counted(len(hangs), 'handler')} running without an end{more}",
-            (*_handler_rows(case, hangs), *_waiting_rows(case, cluster, hangs)),
-            tuple(_remedies(case, hangs)),
+            f"{format_count(len(hangs), 'handler')} running without an end{more}",
+            (*_list_handler_rows(case, hangs), *_list_waiting_rows(case, cluster, hangs)),
+            tuple(_list_remedies(case, hangs)),
             lasts=hangs[0].running.seconds,
         )
 
 
-def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
+def _list_handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
     for name, found in list(group_by(hangs, lambda hang: hang.running.handler).items())[:MAX_SHOWN]:
         process, running = found[0]
-        processes = counted(len({hang.process for hang in found}), "process")
+        processes = format_count(len({hang.process for hang in found}), "process")
         how_often = f"{len(found):,} times in {processes}, the longest " if len(found) > 1 else ""
-        limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
-        key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
+        limit = f" (timeout {format_age(running.timeout)})" if running.timeout is not None else ""
+        key = f" of {shorten_text(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
         yield (
-            f"{in_short(name)}, {how_often}for {age(running.seconds)}{limit}, in process {process.pid} on "
-            f"{case.node(process)}: record {running.record_id} ({in_short(running.event_type, 60)}){key}"
+            f"{shorten_text(name)}, {how_often}for {format_age(running.seconds)}{limit}, in process {process.pid} on "
+            f"{case.find_node_name(process)}: record {running.record_id} ({shorten_text(running.event_type, 60)}){key}"
         )
 
 
-def _waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]) -> Iterator[str]:
+def _list_waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]) -> Iterator[str]:
     # The rows count the records that wait in the partitions of the hanging events, and in all of their processes.
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
     pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
-    mine = (each for each in case.evidence.open if each.subscription == cluster.subscription)
+    mine = (each for each in case.evidence.parked_counts if each.subscription == cluster.subscription)
     held = sum(each.held for each in mine if each.partition in numbers)
     everywhere = sum(each.pending for each in cluster.partitions if each.owner in owners)
     if numbers:
-        which = f"partition{'s' if len(numbers) > 1 else ''} {several([str(each) for each in sorted(numbers)], 8)}"
-        yield f"behind it in {which}: {counted(pending, 'record')} pending, {held:,} held"
+        which = f"partition{'s' if len(numbers) > 1 else ''} {format_names([str(each) for each in sorted(numbers)], 8)}"
+        yield f"behind it in {which}: {format_count(pending, 'record')} pending, {held:,} held"
     if everywhere > pending:
         yield f"in all partitions of {'these processes' if len(owners) > 1 else 'that process'}: {everywhere:,} pending"
 
 
-def _remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
+def _list_remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
     process = hangs[0].process
-    yield f"see what it waits for: `py-spy dump --pid {process.pid}` on {case.node(process)}"
+    yield f"see what it waits for: `py-spy dump --pid {process.pid}` on {case.find_node_name(process)}"
     if any(hang.running.timeout is None for hang in hangs):
         yield (
             "give handlers a limit, `@outbox.on(…, timeout=30)` or for all PARTBOX_HANDLER_TIMEOUT=30s: a process "
             "whose handler is over it is replaced, and the event is tried again"
         )
     yield (
-        f"or end it: `kill {process.pid}` on {case.node(process)}; its supervisor replaces it, and what ran is "
+        f"or end it: `kill {process.pid}` on {case.find_node_name(process)}; its supervisor replaces it, and "
+        "what ran is "
         "delivered again (an embedded worker ends with its application)"
     )
 
@@ -91,14 +92,18 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     log. As a note: the messages that each sink has sent since its processes started, and the average time until
     acknowledgement."""
     sinks = [each for each in cluster.sinks if not each.takes_dead_letters]
-    failing = _failing_sinks(sinks, SINK_OUTAGE)
+    failing = _list_failing_sinks(sinks, SINK_OUTAGE)
     if failing:
         yield Symptom(
-            f"nothing is acknowledged by the broker of {several([in_short(each.sink) for each in failing])}, for "
-            f"{age(failing[0].failing)}",
+            "nothing is acknowledged by the broker of "
+            f"{format_names([shorten_text(each.sink) for each in failing])}, for "
+            f"{format_age(failing[0].failing)}",
             (
-                *(f"{in_short(each.sink)}, for {age(each.failing)}: {error_text(each.error)}" for each in failing),
-                *map(_sink_text, sinks),
+                *(
+                    f"{shorten_text(each.sink)}, for {format_age(each.failing)}: {format_error(each.error)}"
+                    for each in failing
+                ),
+                *map(_format_sink, sinks),
             ),
             (
                 "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
@@ -107,7 +112,9 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             lasts=failing[0].failing,
         )
     elif sinks:
-        yield Symptom(f"{counted(len(sinks), 'sink')} at work", tuple(map(_sink_text, sinks)), severity=Severity.NOTE)
+        yield Symptom(
+            f"{format_count(len(sinks), 'sink')} at work", tuple(map(_format_sink, sinks)), severity=Severity.NOTE
+        )
 
 
 @subscription_check("dead-letters", Severity.PROBLEM)
@@ -115,27 +122,30 @@ def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that the dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds. Dead
     events wait for it, and nothing else does."""
     owed = case.evidence.owed_dead_letters.get(cluster.subscription, 0)
-    failing = _failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
+    failing = _list_failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:
         yield Symptom(
-            f"{counted(owed, 'dead event')} not told of, for {age(failing[0].failing)}",
-            tuple(f"{in_short(each.sink)}, for {age(each.failing)}: {error_text(each.error)}" for each in failing),
+            f"{format_count(owed, 'dead event')} not told of, for {format_age(failing[0].failing)}",
+            tuple(
+                f"{shorten_text(each.sink)}, for {format_age(each.failing)}: {format_error(each.error)}"
+                for each in failing
+            ),
             (
                 "mend what the hook calls, or bring the target back: each event waits in its row and is told of then, "
                 "one at a time at first; handlers go on meanwhile",
                 "give what the hook calls a timeout of its own: one that hangs cannot be ended, and its thread is left",
-                f"or see the events: {case.command('dead list', cluster.subscription)}",
+                f"or see the events: {case.format_command('dead list', cluster.subscription)}",
             ),
             lasts=failing[0].failing,
         )
 
 
-def _failing_sinks(sinks: list[SinkTraffic], over: float) -> list[SinkTraffic]:
+def _list_failing_sinks(sinks: list[SinkTraffic], over: float) -> list[SinkTraffic]:
     failing = [each for each in sinks if (each.failing or 0.0) > over]
     return sorted(failing, key=lambda each: -(each.failing or 0.0))
 
 
-def _sink_text(each: SinkTraffic) -> str:
-    took = "" if each.mean is None else f", acknowledged in {brief(each.mean)} on average"
+def _format_sink(each: SinkTraffic) -> str:
+    took = "" if each.mean is None else f", acknowledged in {format_brief_age(each.mean)} on average"
     again = f", {each.retries:,} sent again" if each.retries else ""
-    return f"{in_short(each.sink)}: {each.sent:,} sent{took}, {each.in_flight:,} in flight{again}"
+    return f"{shorten_text(each.sink)}: {each.sent:,} sent{took}, {each.in_flight:,} in flight{again}"

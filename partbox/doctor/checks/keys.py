@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor.case import Case, Severity, Symptom, check, group_by, subscription_check, working_processes
+from partbox.doctor.case import Case, Severity, Symptom, check, group_by, list_working_processes, subscription_check
 from partbox.doctor.limits import DEAD_FLOOD, FAILED_ATTEMPTS, KEY_WAIT, MANY_DEFERRED, MANY_PENDING
-from partbox.doctor.phrases import MORE_WORKERS, error_text, is_copyable
-from partbox.text.wording import age, counted, in_short
+from partbox.doctor.phrases import MORE_WORKERS, format_error, is_copyable
+from partbox.text.wording import format_age, format_count, shorten_text
 
 MAX_SHOWN = 5
 
@@ -18,18 +18,18 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
     """Report that an aggregate waits for an event whose handler keeps failing. At least three attempts have failed, or
     the aggregate has been blocked for a minute. If there are many subscriptions, the 50 with the most blocked
     aggregates are examined."""
-    for name, keys in _by_subscription(case).items():
+    for name, keys in _group_by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
-            yield _blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
+            yield _build_blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
 
 
 @check("blocked-by-dead", Severity.PROBLEM)
 def blocked_by_dead(case: Case) -> Iterator[Symptom]:
     """Report that an aggregate waits for a dead event (`on_dead = "block"`). Somebody has to replay or skip the
     event."""
-    for name, keys in _by_subscription(case).items():
+    for name, keys in _group_by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "dead"]:
-            yield _blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
+            yield _build_blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
 
 
 @check("braked", Severity.PROBLEM)
@@ -37,14 +37,14 @@ def braked(case: Case) -> Iterator[Symptom]:
     """Report that a partition reads nothing new because `max_parked` parked records have failed, or wait behind a
     failed record. The cause is an aggregate that is blocked for long, or an outage of a service that handlers call.
     Records that only wait for a turn or a time do not count."""
-    for name in dict.fromkeys(each.subscription for each in case.evidence.open):
-        if full := case.braked(name):
+    for name in dict.fromkeys(each.subscription for each in case.evidence.parked_counts):
+        if full := case.list_braked(name):
             most = max(each.rows for each in full)
             yield Symptom(
-                f"{counted(len(full), 'partition')} braked: nothing new is read there",
+                f"{format_count(len(full), 'partition')} braked: nothing new is read there",
                 (f"up to {most:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
                 (
-                    f"see what they wait for: {case.command('blocked list', name)}",
+                    f"see what they wait for: {case.format_command('blocked list', name)}",
                     "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
                 ),
                 name,
@@ -57,14 +57,14 @@ def waiting(case: Case) -> Iterator[Symptom]:
     time. Each has a row. The finding is a problem at nine tenths: partitions with more than their share then read
     nothing new."""
     most = case.limits.max_waiting
-    for name, rows in group_by(case.evidence.open, lambda each: each.subscription).items():
+    for name, rows in group_by(case.evidence.parked_counts, lambda each: each.subscription).items():
         total = sum(each.waiting for each in rows)
         if 2 * total >= most:
             yield Symptom(
-                f"{counted(total, 'event')} parked that only wait for a turn or a time: reading stops at {most:,}",
+                f"{format_count(total, 'event')} parked that only wait for a turn or a time: reading stops at {most:,}",
                 (f"max_waiting = {most:,}; up to {max(each.waiting for each in rows):,} of them in one partition",),
                 (
-                    f"see what limits hold back: {case.command('limit list', name)}",
+                    f"see what limits hold back: {case.format_command('limit list', name)}",
                     "widen what holds them back, or publish less; a higher `max_waiting` costs disk: a row for each",
                 ),
                 name,
@@ -79,45 +79,51 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     warning if there are many, and a problem if aggregates have waited for a minute."""
     name = cluster.subscription
     rows = [each for each in case.evidence.deferred if each.subscription == name]
-    keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
+    keys = [each for each in _group_by_subscription(case).get(name, []) if each.state == "deferred"]
     blocked_keys_now = [each for each in keys if _is_lasting(case, each)]
     total = sum(each.rows for each in rows)
     if total >= MANY_DEFERRED or blocked_keys_now:
         yield Symptom(
-            f"{counted(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
+            f"{format_count(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
             "return RetryAfter",
-            (*_deferred_rows(rows), *_blocked_text(case, blocked_keys_now)),
+            (*_list_deferred_rows(rows), *_list_blocked_rows(case, blocked_keys_now)),
             (
                 "bring back what the handler calls: one event probes it every 30 s at the latest, "
                 "then all go on in order",
-                f"see which aggregates wait: {case.command('blocked list', name)}",
+                f"see which aggregates wait: {case.format_command('blocked list', name)}",
             ),
             name,
             severity=Severity.PROBLEM if blocked_keys_now else Severity.WARNING,
-            lasts=max([*(each.age for each in rows), *(_seconds_blocked(case, each) for each in blocked_keys_now)]),
+            lasts=max([*(each.age for each in rows), *(_measure_block(case, each) for each in blocked_keys_now)]),
         )
 
 
-def _deferred_rows(rows: list[DeferredRows]) -> Iterator[str]:
+def _list_deferred_rows(rows: list[DeferredRows]) -> Iterator[str]:
     for each in rows[:MAX_SHOWN]:
-        yield f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {error_text(each.reason)}"
+        yield (
+            f"{each.rows:,} of type {shorten_text(each.event_type, 60)}, for {format_age(each.age)}: "
+            f"{format_error(each.reason)}"
+        )
 
 
-def _blocked_text(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
+def _list_blocked_rows(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
     if keys:
-        longest = max(_seconds_blocked(case, each) for each in keys)
-        behind = counted(sum(each.followers for each in keys), "event")
-        yield f"{counted(len(keys), 'aggregate')} blocked by that, for up to {age(longest)}, {behind} behind them"
+        longest = max(_measure_block(case, each) for each in keys)
+        behind = format_count(sum(each.followers for each in keys), "event")
+        yield (
+            f"{format_count(len(keys), 'aggregate')} blocked by that, for up to {format_age(longest)}, {behind} "
+            "behind them"
+        )
 
 
 @check("dead-flood", Severity.PROBLEM)
 def dead_flood(case: Case) -> Iterator[Symptom]:
     """Report that many events died within the last hour, so a handler or its input is broken. The most frequent errors
     are listed."""
-    for name, rows, lately in _dead_rows(case):
+    for name, rows, lately in _list_dead_rows(case):
         if lately >= DEAD_FLOOD:
             shown = [each for each in rows[:MAX_SHOWN] if each.lately]
-            yield _dead_symptom(
+            yield _build_dead_symptom(
                 case,
                 name,
                 f"{lately:,} events died within an hour",
@@ -129,18 +135,18 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
 @check("dead", Severity.WARNING)
 def dead(case: Case) -> Iterator[Symptom]:
     """Report that dead events wait for a decision until `retain_dead` is over."""
-    for name, rows, lately in _dead_rows(case):
+    for name, rows, lately in _list_dead_rows(case):
         if lately < DEAD_FLOOD:
-            summary = counted(sum(each.rows for each in rows), "dead event")
-            yield _dead_symptom(case, name, summary, rows[:MAX_SHOWN], [each.longest for each in rows])
+            summary = format_count(sum(each.rows for each in rows), "dead event")
+            yield _build_dead_symptom(case, name, summary, rows[:MAX_SHOWN], [each.first_age for each in rows])
 
 
 @subscription_check("backlog-grows", Severity.WARNING)
 def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that the backlog grows. More than a thousand records are pending, the oldest for over a minute, and more
     are published than handlers finish."""
-    earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
-    if earlier is None or now is None or then is None or not working_processes(cluster) or cluster.paused:
+    earlier, now, then = case.find_earlier(cluster.subscription), case.evidence.overview, case.before
+    if earlier is None or now is None or then is None or not list_working_processes(cluster) or cluster.paused:
         return
     span, more = (now.at - then.at).total_seconds(), cluster.pending - earlier.pending
     if span <= 0 or more <= 0 or cluster.pending < MANY_PENDING or (cluster.oldest_age or 0) < KEY_WAIT:
@@ -149,79 +155,85 @@ def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         "publishers are faster than handlers: the backlog grows",
         (
             f"{cluster.pending:,} pending, {more / span:,.0f} more a second, "
-            f"the oldest published {age(cluster.oldest_age)} ago",
+            f"the oldest published {format_age(cluster.oldest_age)} ago",
             f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
-            f"{len(working_processes(cluster))} worker processes",
+            f"{len(list_working_processes(cluster))} worker processes",
         ),
         ("find out what handlers spend their time on", MORE_WORKERS),
         lasts=cluster.oldest_age,
     )
 
 
-def _by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
+def _group_by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
     found = group_by(case.evidence.keys, lambda each: each[0])
     return {name: [key for _, key in keys] for name, keys in found.items()}
 
 
 def _is_lasting(case: Case, key: BlockedKey) -> bool:
-    return key.attempts >= FAILED_ATTEMPTS or _seconds_blocked(case, key) > KEY_WAIT
+    return key.attempts >= FAILED_ATTEMPTS or _measure_block(case, key) > KEY_WAIT
 
 
-def _seconds_blocked(case: Case, key: BlockedKey) -> float:
+def _measure_block(case: Case, key: BlockedKey) -> float:
     now = case.evidence.overview
     return max(0.0, (now.at - key.blocked_since).total_seconds()) if now else 0.0
 
 
-def _blocked_symptom(case: Case, name: str, blocked_keys_now: list[BlockedKey], why: str) -> Symptom:
+def _build_blocked_symptom(case: Case, name: str, blocked_keys_now: list[BlockedKey], why: str) -> Symptom:
     groups = group_by(blocked_keys_now, lambda each: (each.event_type, each.error_type or each.error))
-    known = len(_by_subscription(case)[name])
+    known = len(_group_by_subscription(case)[name])
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
     shown = [_group_text(case, each) for each in groups.values()][:MAX_SHOWN]
-    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > MAX_SHOWN else ()
-    summary = f"{counted(len(blocked_keys_now), 'aggregate')}: events {why}"
-    longest = max(_seconds_blocked(case, each) for each in blocked_keys_now)
-    return Symptom(summary, (*shown, *more), tuple(_remedies(case, name, blocked_keys_now[0])), name, lasts=longest)
+    more = (f"{format_count(total, 'aggregate')} blocked in all",) if total > known or len(groups) > MAX_SHOWN else ()
+    summary = f"{format_count(len(blocked_keys_now), 'aggregate')}: events {why}"
+    longest = max(_measure_block(case, each) for each in blocked_keys_now)
+    return Symptom(
+        summary, (*shown, *more), tuple(_list_remedies(case, name, blocked_keys_now[0])), name, lasts=longest
+    )
 
 
 def _group_text(case: Case, keys: list[BlockedKey]) -> str:
     key, now = keys[0], case.evidence.overview
     others = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
     left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
-    due = "" if left is None else f", next in {age(left)}" if left > 0 else ", due now"
-    error = error_text(": ".join(part for part in (key.error_type, key.error) if part))
+    due = "" if left is None else f", next in {format_age(left)}" if left > 0 else ", due now"
+    error = format_error(": ".join(part for part in (key.error_type, key.error) if part))
     return (
-        f"{others}{in_short(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
-        f"({in_short(key.event_type, 60)}) {key.state}, {counted(key.attempts, 'attempt')}{due}, "
-        f"{counted(key.followers, 'event')} behind it, blocked for {age(_seconds_blocked(case, key))}: {error}"
+        f"{others}{shorten_text(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
+        f"({shorten_text(key.event_type, 60)}) {key.state}, {format_count(key.attempts, 'attempt')}{due}, "
+        f"{format_count(key.followers, 'event')} behind it, blocked for "
+        f"{format_age(_measure_block(case, key))}: {error}"
     )
 
 
-def _remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
+def _list_remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
     if not is_copyable(key.aggregate_type, key.aggregate_id):
-        yield f"see their names: {case.command('blocked list --json', name)}; then `partbox blocked retry` or `skip`"
+        yield (
+            f"see their names: {case.format_command('blocked list --json', name)}; then `partbox blocked retry` "
+            "or `skip`"
+        )
         return
     names = (key.aggregate_type, key.aggregate_id)
-    yield f"when the cause is gone, at once: {case.command('blocked retry', name, *names)}"
-    yield f"or go on without that event: {case.command('blocked skip', name, *names)}"
-    yield f"all of them: {case.command('blocked list', name)}"
+    yield f"when the cause is gone, at once: {case.format_command('blocked retry', name, *names)}"
+    yield f"or go on without that event: {case.format_command('blocked skip', name, *names)}"
+    yield f"all of them: {case.format_command('blocked list', name)}"
 
 
-def _dead_rows(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
+def _list_dead_rows(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
     for name, rows in group_by(case.evidence.dead, lambda each: each.subscription).items():
         yield name, rows, sum(each.lately for each in rows)
 
 
-def _dead_symptom(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:
+def _build_dead_symptom(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:
     worst = shown[0]
     kinds = (
-        f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {error_text(each.error)} "
-        f"(the newest is record {each.newest}, {age(each.age)} ago)"
+        f"{each.lately or each.rows:,} of type {shorten_text(each.event_type, 60)}: {format_error(each.error)} "
+        f"(the newest is record {each.newest}, {format_age(each.age)} ago)"
         for each in shown
     )
     newest, filters = str(worst.newest), (f"--type={worst.event_type}",) if is_copyable(worst.event_type) else ()
     ways_out = (
-        f"see one: {case.command('dead show', name, newest)}",
-        f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}",
-        f"or give one up: {case.command('dead discard', name, newest)}",
+        f"see one: {case.format_command('dead show', name, newest)}",
+        f"when the cause is gone: {case.format_command('dead replay --all', name, options=filters)}",
+        f"or give one up: {case.format_command('dead discard', name, newest)}",
     )
     return Symptom(summary, tuple(kinds), ways_out, name, lasts=max(ages))

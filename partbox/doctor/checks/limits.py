@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Severity, Symptom, subscription_check, working_processes
+from partbox.doctor.case import Case, Severity, Symptom, list_working_processes, subscription_check
 from partbox.doctor.limits import LIMIT_WAIT
 from partbox.doctor.phrases import is_copyable
 from partbox.protocol.limits import Rate
-from partbox.text.wording import age, counted, in_short, moment
+from partbox.text.wording import format_age, format_count, format_time, shorten_text
 
 
 @subscription_check("limit", Severity.WARNING)
@@ -17,16 +17,16 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     case more is published than the limit lets through, so the backlog grows. In the second case no living process has
     the handler, or the handler is transactional."""
     for each in cluster.limits:
-        name = in_short(each.handler)
+        name = shorten_text(each.handler)
         if (each.waited or 0.0) > LIMIT_WAIT:
             yield Symptom(
-                f"the limit of handler {name} holds back {counted(each.waiting, 'event')}, the first for "
-                f"{age(each.waited)}",
+                f"the limit of handler {name} holds back {format_count(each.waiting, 'event')}, the first for "
+                f"{format_age(each.waited)}",
                 tuple(_limit_evidence(each)),
-                tuple(_remedies(case, each)),
+                tuple(_list_remedies(case, each)),
                 lasts=each.waited,
             )
-        elif not each.processes and working_processes(cluster) and (each.rate or each.at_once):
+        elif not each.processes and list_working_processes(cluster) and (each.rate or each.at_once):
             yield Symptom(
                 f"a limit is set for handler {name}, and no process keeps it: none has such a handler, or it is "
                 "transactional",
@@ -36,25 +36,25 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _limit_evidence(each: HandlerLimit) -> Iterator[str]:
-    for_each = f", for each {in_short(each.by)}" if each.by else ""
+    for_each = f", for each {shorten_text(each.by)}" if each.by else ""
     yield f"in force: rate {each.rate_text}, at once {each.at_once_text}{for_each}"
     if each.change is not None:
-        yield f"set {moment(each.change.changed_at)} by {in_short(each.change.changed_by)}"
+        yield f"set {format_time(each.change.changed_at)} by {shorten_text(each.change.changed_by)}"
     if each.values:
         waiting_texts = (
-            f"{in_short(worst.value, 60)} ({worst.waiting:,}, {age(worst.waited)})" for worst in each.values
+            f"{shorten_text(worst.value, 60)} ({worst.waiting:,}, {format_age(worst.waited)})" for worst in each.values
         )
         yield f"these wait the longest: {', '.join(waiting_texts)}"
 
 
-def _remedies(case: Case, each: HandlerLimit) -> Iterator[str]:
+def _list_remedies(case: Case, each: HandlerLimit) -> Iterator[str]:
     if not is_copyable(each.handler):
-        yield f"see its name: {case.command('limit list')}; then `partbox limit set`"
+        yield f"see its name: {case.format_command('limit list')}; then `partbox limit set`"
         return
     wider_options = [f"--rate={Rate(2 * each.rate)}"] if each.rate is not None else []
     wider_options += [f"--at-once={2 * each.at_once}"] if each.at_once is not None else []
     if wider_options:
-        command = case.command("limit set", each.subscription, each.handler, options=wider_options)
+        command = case.format_command("limit set", each.subscription, each.handler, options=wider_options)
         yield f"if what it calls takes more, widen it: {command}"
     if each.change is not None:
         yield f"or forget what was set: {_reset_command(case, each)}"
@@ -64,4 +64,4 @@ def _remedies(case: Case, each: HandlerLimit) -> Iterator[str]:
 def _reset_command(case: Case, each: HandlerLimit) -> str:
     if not is_copyable(each.handler):
         return "`partbox limit reset`"
-    return case.command("limit reset", each.subscription, each.handler)
+    return case.format_command("limit reset", each.subscription, each.handler)

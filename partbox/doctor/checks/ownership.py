@@ -8,15 +8,15 @@ from partbox.doctor.case import (
     Case,
     Severity,
     Symptom,
+    count_waiting,
     group_by,
+    list_unowned_partitions,
+    list_working_processes,
     subscription_check,
-    unowned_partitions,
-    waiting,
-    working_processes,
 )
 from partbox.doctor.limits import GONE_LEASES
 from partbox.doctor.phrases import WORKER_COMMAND
-from partbox.text.wording import counted, several
+from partbox.text.wording import format_count, format_names
 
 ByAssignee = dict[UUID | None, list[PartitionStats]]
 
@@ -27,15 +27,16 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     lost the database. Other processes take over its partitions within two leases. The finding is a problem if none
     does."""
     expired = [each for each in cluster.instances if each.expired]
-    if not expired or (not working_processes(cluster) and waiting(cluster) and not cluster.paused):
+    if not expired or (not list_working_processes(cluster) and count_waiting(cluster) and not cluster.paused):
         return
     left = any(each.heartbeat_age > GONE_LEASES * each.lease and each.partitions for each in expired)
     yield Symptom(
-        f"{counted(len(expired), 'process')} without a heartbeat for longer than the lease",
-        tuple(case.process(each) for each in expired[:5]),
+        f"{format_count(len(expired), 'process')} without a heartbeat for longer than the lease",
+        tuple(case.describe_process(each) for each in expired[:5]),
         (
             "look at that node: does it run, is it stopped, does it reach the database?",
-            f"start its worker again: {case.command(WORKER_COMMAND, cluster.subscription)}; any node that works on the "
+            f"start its worker again: {case.format_command(WORKER_COMMAND, cluster.subscription)}; any node "
+            "that works on the "
             "subscription takes over what the process held",
         ),
         severity=Severity.PROBLEM if left else Severity.WARNING,
@@ -47,41 +48,43 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that partitions have had no owner for seconds, though processes live. The records there wait. The
     assignees that should take them are listed."""
-    earlier, alive = case.earlier(cluster.subscription), working_processes(cluster)
-    then = {each.partition: each.epoch for each in unowned_partitions(earlier)} if earlier else {}
+    earlier, alive = case.find_earlier(cluster.subscription), list_working_processes(cluster)
+    then = {each.partition: each.epoch for each in list_unowned_partitions(earlier)} if earlier else {}
     # No process has claimed the partition between the two looks, since its epoch is the same.
-    unclaimed = [each for each in unowned_partitions(cluster) if then.get(each.partition) == each.epoch]
+    unclaimed = [each for each in list_unowned_partitions(cluster) if then.get(each.partition) == each.epoch]
     if not unclaimed or cluster.paused or not alive:
         return
     by_assignee = group_by(unclaimed, lambda each: each.assignee)
     yield Symptom(
-        f"{counted(len(unclaimed), 'partition')} without an owner, though workers live: "
-        f"{counted(len(alive), 'process')}",
+        f"{format_count(len(unclaimed), 'partition')} without an owner, though workers live: "
+        f"{format_count(len(alive), 'process')}",
         tuple(_explain_unowned(case, cluster, by_assignee)),
-        tuple(_remedies(case, cluster, by_assignee)),
+        tuple(_list_remedies(case, cluster, by_assignee)),
     )
 
 
 def _explain_unowned(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Iterator[str]:
     there = {each.instance_id: each for each in cluster.instances}
     for assignee, partitions in unclaimed.items():
-        numbers = several([str(each.partition) for each in partitions], 8)
-        which = f"{counted(len(partitions), 'partition')} ({numbers})"
+        numbers = format_names([str(each.partition) for each in partitions], 8)
+        which = f"{format_count(len(partitions), 'partition')} ({numbers})"
         if assignee is None:
             yield f"{which}: no node has planned them"
         elif assignee in there:
-            yield f"{which}: not claimed by their assignee, {case.process(there[assignee])}"
+            yield f"{which}: not claimed by their assignee, {case.describe_process(there[assignee])}"
         else:
             yield f"{which}: their assignee is gone, and no node has planned them anew"
     pending = sum(each.pending for partitions in unclaimed.values() for each in partitions)
-    yield f"{counted(pending, 'record')} pending in them"
+    yield f"{format_count(pending, 'record')} pending in them"
 
 
-def _remedies(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Iterator[str]:
+def _list_remedies(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Iterator[str]:
     there = {each.instance_id: each for each in cluster.instances}
     for each in [there[one] for one in unclaimed if one in there][:3]:
-        kill = f"`kill {each.pid}` on {case.node(each)}"
+        kill = f"`kill {each.pid}` on {case.find_node_name(each)}"
         yield f"look at the log of process {each.pid}, then let its node replace it: {kill}"
     if any(one not in there for one in unclaimed):
-        nodes = sorted({case.node(each) for each in working_processes(cluster)})
-        yield f"planning is the supervisor's: look at the log of `partbox worker` on {several(nodes)}, or restart it"
+        nodes = sorted({case.find_node_name(each) for each in list_working_processes(cluster)})
+        yield (
+            f"planning is the supervisor's: look at the log of `partbox worker` on {format_names(nodes)}, or restart it"
+        )

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from partbox.db.inspect.evidence import WATCHED_USAGE
 from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.limits import MAX_SKEW, ROW_BYTES, SLOTS_USED, SMALL_TABLE
-from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, quote_name, session
-from partbox.protocol.bell import reason_off
-from partbox.text.wording import age, counted, several
+from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, format_session, quote_name
+from partbox.protocol.bell import find_reason_off
+from partbox.text.wording import format_age, format_count, format_names
 
 NEARLY_FULL = 0.9
 MAX_NAMED = 3  # sessions that are named if the server does not name the holder
@@ -19,9 +19,9 @@ def connections(case: Case) -> Iterator[Symptom]:
     """Report that nearly all connection slots of the server are in use. Workers that lose a connection may not get a
     new one."""
     server = case.evidence.server
-    if server and server.connections >= SLOTS_USED * server.most:
+    if server and server.connections >= SLOTS_USED * server.max_connections:
         yield Symptom(
-            f"{server.connections:,} of {server.most:,} connections are in use",
+            f"{server.connections:,} of {server.max_connections:,} connections are in use",
             (),
             (
                 "see who has them: `select usename, application_name, count(*) from pg_stat_activity group by 1, 2`",
@@ -35,9 +35,10 @@ def connections(case: Case) -> Iterator[Symptom]:
 def clock_skew(case: Case) -> Iterator[Symptom]:
     """Report that the clock of the host that doctor runs on differs from the database's. Leases and due times follow
     the database's clock alone, but `occurred_at` and log lines of that host are off."""
-    if abs(case.skew) >= MAX_SKEW:
+    if abs(case.clock_skew) >= MAX_SKEW:
         yield Symptom(
-            f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
+            f"this host's clock is {format_age(abs(case.clock_skew))} "
+            f"{'ahead of' if case.clock_skew > 0 else 'behind'} the database's",
             (),
             ("let both follow a time server: `timedatectl set-ntp true`",),
         )
@@ -51,7 +52,7 @@ def durability(case: Case) -> Iterator[Symptom]:
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
         yield Symptom(
-            f"off, as this session has it: {several(off)}",
+            f"off, as this session has it: {format_names(off)}",
             ("a crash of the server may lose events that were committed, or more",),
             tuple(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
         )
@@ -96,9 +97,9 @@ def bell(case: Case) -> Iterator[Symptom]:
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
-    reason = reason_off(
+    reason = find_reason_off(
         limits.bell,
-        pooled=limits.pooler and not limits.listens,
+        pooled=limits.pooler and not limits.has_listen_dsn,
         sequence=int(server.settings.get("server_version_num", UNLOGGED_SINCE)) >= UNLOGGED_SINCE,
         prepared=int(server.settings.get("max_prepared_transactions", 0)),
     )
@@ -119,7 +120,7 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
     if off or tables:
         yield Symptom(
-            "autovacuum is off" + (f" for {several(tables)}" if tables and not off else ""),
+            "autovacuum is off" + (f" for {format_names(tables)}" if tables and not off else ""),
             tuple(f"{name} = off" for name in off),
             (
                 *(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
@@ -137,10 +138,10 @@ def bloat(case: Case) -> Iterator[Symptom]:
         if each.size > max(SMALL_TABLE, rows * ROW_BYTES):
             table = f"{quote_name(case.schema)}.{each.name}"
             yield Symptom(
-                f"table {each.name} is bloated: {each.size / (1 << 20):,.0f} MiB for {counted(rows, 'row')}",
+                f"table {each.name} is bloated: {each.size / (1 << 20):,.0f} MiB for {format_count(rows, 'row')}",
                 (
                     f"{each.dead:,} dead rows by the statistics",
-                    "never vacuumed" if each.vacuumed is None else f"last vacuumed {age(each.vacuumed)} ago",
+                    "never vacuumed" if each.vacuumed is None else f"last vacuumed {format_age(each.vacuumed)} ago",
                 ),
                 (
                     "end first what holds vacuum back: other findings name it",
@@ -162,13 +163,13 @@ def not_seen(case: Case) -> Iterator[Symptom]:
             (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quote_name(role)}`",),
         )
     if evidence.unread:
-        forbidden = any(each.forbidden for each in evidence.unread)
+        forbidden = any(each.is_forbidden for each in evidence.unread)
         grant = (
             f"grant usage on schema {quote_name(case.schema)}, select on all tables in it and on its "
             f"sequence to this role"
         )
         yield Symptom(
-            f"{counted(len(evidence.unread), 'part')} of the evidence could not be read",
+            f"{format_count(len(evidence.unread), 'part')} of the evidence could not be read",
             tuple(f"{each.part}: {each.reason}" for each in evidence.unread),
             (grant if forbidden else "end what holds the locks, see `locks`; then run doctor again",),
             severity=Severity.NOTE if evidence.overview else Severity.PROBLEM,
@@ -193,7 +194,7 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
         f"the server's notification queue is {queue.usage:.0%} full",
         (
             *((f"pid {unseen} keeps it from being emptied",) if unseen else ()),
-            *(f"{session(each)} {keeps}, its transaction open for {age(each.age)}" for each in named),
+            *(f"{format_session(each)} {keeps}, its transaction open for {format_age(each.age)}" for each in named),
             "nobody rings meanwhile: an idle worker sees a new event within `poll_idle`, a plan or a command at a tick",
         ),
         tuple(

@@ -4,8 +4,15 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.facts import LockWait, OpenSession
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, quote_name, session, sql_literal, statement_text
-from partbox.text.wording import age, counted, in_short, several
+from partbox.doctor.phrases import (
+    RELOAD_COMMAND,
+    end_session_text,
+    format_session,
+    format_statement,
+    quote_literal,
+    quote_name,
+)
+from partbox.text.wording import format_age, format_count, format_names, shorten_text
 
 UNSEEN_TEXT = "has written events that nobody can see, or deliver, before it commits"
 HELD_BACK_TEXT = "records are looked for, and kept from purge, from where the log was when it began"
@@ -27,27 +34,27 @@ LONG_RUNNING = ("partbox archive", "partbox import", "partbox rebase")
 @check("open-publisher", Severity.PROBLEM)
 def open_publisher(case: Case) -> Iterator[Symptom]:
     """Report that a transaction that has published events stays open. The events are invisible until it commits."""
-    for each in _long_open(case):
+    for each in _list_long_sessions(case):
         if each.publishes:
-            yield _transaction_symptom(case, each, "a transaction with unseen events stays open")
+            yield _build_symptom(case, each, "a transaction with unseen events stays open")
 
 
 @check("idle-transaction", Severity.PROBLEM)
 def idle_transaction(case: Case) -> Iterator[Symptom]:
     """Report that a session is idle in an open transaction, and holds back vacuum (xmin), purge, or both. The cause is
     a forgotten `commit`, or a client that hangs."""
-    for each in _long_open(case):
+    for each in _list_long_sessions(case):
         if not each.publishes and _is_idle(each):
-            yield _transaction_symptom(case, each, "a session is idle in a transaction")
+            yield _build_symptom(case, each, "a session is idle in a transaction")
 
 
 @check("long-transaction", Severity.WARNING)
 def long_transaction(case: Case) -> Iterator[Symptom]:
     """Report that a statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both.
     Examples are a report, a dump or a migration."""
-    for each in _long_open(case):
+    for each in _list_long_sessions(case):
         if not each.publishes and not _is_idle(each):
-            yield _transaction_symptom(case, each, "a transaction runs for long")
+            yield _build_symptom(case, each, "a transaction runs for long")
 
 
 @check("prepared-transaction", Severity.PROBLEM)
@@ -57,16 +64,16 @@ def prepared_transaction(case: Case) -> Iterator[Symptom]:
     for each in case.evidence.prepared:
         if each.age >= case.limits.transaction:
             yield Symptom(
-                f"a transaction was prepared {age(each.age)} ago and is not ended",
+                f"a transaction was prepared {format_age(each.age)} ago and is not ended",
                 (
-                    f"gid {in_short(each.gid)}, owner {each.owner}, database {each.database}, "
+                    f"gid {shorten_text(each.gid)}, owner {each.owner}, database {each.database}, "
                     f"{each.xids:,} transactions ago",
                     HELD_BACK_TEXT,
                     DEAD_ROWS_TEXT,
                 ),
                 (
                     f"ask its transaction manager, then in database {each.database}: "
-                    f"`commit prepared {sql_literal(each.gid)}` or `rollback prepared {sql_literal(each.gid)}`",
+                    f"`commit prepared {quote_literal(each.gid)}` or `rollback prepared {quote_literal(each.gid)}`",
                 ),
                 lasts=each.age,
             )
@@ -85,7 +92,7 @@ def replication_slot(case: Case) -> Iterator[Symptom]:
                 (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
                 (
                     f"start what reads from it, or drop it: `select "
-                    f"pg_drop_replication_slot({sql_literal(each.name)})`",
+                    f"pg_drop_replication_slot({quote_literal(each.name)})`",
                     f"a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`, then "
                     f"{RELOAD_COMMAND}",
                 ),
@@ -105,12 +112,15 @@ def locks(case: Case) -> Iterator[Symptom]:
     first = sorted(blockers - {each.pid for each in waits}) or sorted(blockers) or [0]
     applications = {each.pid: each.application for each in case.evidence.sessions}
     yield Symptom(
-        f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
+        f"{format_count(len(waits), 'session')} waiting for locks on tables of the outbox"
         if waits
         else "a table of the outbox is locked",
         (
             *(_wait_text(each) for each in waits[:5]),
-            *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in locked_tables[:5]),
+            *(
+                f"it holds a lock on a whole table for {format_age(each.age)}: {format_session(each)}"
+                for each in locked_tables[:5]
+            ),
         ),
         tuple(
             f"let it end its transaction, or {end_session_text(pid, applications.get(pid))}"
@@ -131,9 +141,9 @@ def kept_lock(case: Case) -> Iterator[Symptom]:
         if each.age is None or each.age < case.limits.lock_wait or each.application in LONG_RUNNING:
             continue
         named = ("user", each.user), ("application", each.application)
-        who = ", ".join(f"{name} {in_short(said, 60)}" for name, said in named if said)
+        who = ", ".join(f"{name} {shorten_text(said, 60)}" for name, said in named if said)
         yield Symptom(
-            f"pid {each.pid} keeps the lock of {each.what} for {age(each.age)}",
+            f"pid {each.pid} keeps the lock of {each.what} for {format_age(each.age)}",
             (f"pid {each.pid} ({who})", f"{STOPPED_BY_LOCK[each.what]} meanwhile"),
             (f"let it end its transaction, or {end_session_text(each.pid, each.application)}",),
             severity=Severity.PROBLEM if each.what == "subscription" else Severity.WARNING,
@@ -141,7 +151,7 @@ def kept_lock(case: Case) -> Iterator[Symptom]:
         )
 
 
-def _long_open(case: Case) -> Iterator[OpenSession]:
+def _list_long_sessions(case: Case) -> Iterator[OpenSession]:
     # A transaction id holds back purge from any database. A snapshot holds back vacuum in its own database only.
     here = case.evidence.server.database if case.evidence.server else None
     for each in case.evidence.sessions:
@@ -154,11 +164,11 @@ def _is_idle(each: OpenSession) -> bool:
     return (each.state or "").startswith("idle in transaction")
 
 
-def _transaction_symptom(case: Case, each: OpenSession, what: str) -> Symptom:
+def _build_symptom(case: Case, each: OpenSession, what: str) -> Symptom:
     here = case.evidence.server.database if case.evidence.server else None
     evidence = [
-        session(each),
-        f"{each.state} for {age(each.since)}, its transaction open for {age(each.age)}"
+        format_session(each),
+        f"{each.state} for {format_age(each.since)}, its transaction open for {format_age(each.age)}"
         + (f", {each.xids:,} transactions ago" if each.xids is not None else "")
         + (f", in database {each.database}" if each.database != here else ""),
     ]
@@ -169,11 +179,13 @@ def _transaction_symptom(case: Case, each: OpenSession, what: str) -> Symptom:
     if _is_idle(each) and each.user:
         limit = f"alter role {quote_name(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
-    return Symptom(f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy), lasts=each.age)
+    return Symptom(f"{what}: pid {each.pid}, {format_age(each.age)}", tuple(evidence), tuple(remedy), lasts=each.age)
 
 
 def _wait_text(each: LockWait) -> str:
     who = f"pid {each.pid}" + (f" ({each.application})" if each.application else "")
-    blockers = several([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
-    said = statement_text(each.query)
-    return f"{who} waits for {age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")
+    blockers = (
+        format_names([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
+    )
+    said = format_statement(each.query)
+    return f"{who} waits for {format_age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from partbox.db.delivery.proof import lower_cursors_sql, raise_sequence_sql
 from partbox.db.inspect.facts import SegmentFacts, SequenceFacts
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Severity, Symptom, check, working_processes
+from partbox.doctor.case import Case, Severity, Symptom, check, list_working_processes
 from partbox.doctor.limits import SEGMENT_LEFT
-from partbox.doctor.phrases import error_text, quote_name, sql_literal
+from partbox.doctor.phrases import format_error, quote_literal, quote_name
 from partbox.protocol.segments import MIN_AHEAD
-from partbox.segments.provisioning import trigger_remedy
-from partbox.text.wording import age, counted
+from partbox.segments.provisioning import describe_trigger_remedy
+from partbox.text.wording import format_age, format_count
 
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
 DEFAULT_XID = "pg_current_xact_id()"
@@ -25,7 +25,7 @@ def copied(case: Case) -> Iterator[Symptom]:
             "this schema is a logical copy: its cursors are those of another database cluster",
             ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
             (
-                f"with all its workers stopped: {case.command('rebase')}; then they deliver what had not been "
+                f"with all its workers stopped: {case.format_command('rebase')}; then they deliver what had not been "
                 "delivered when the copy was made",
             ),
         )
@@ -53,7 +53,7 @@ def hidden(case: Case) -> Iterator[Symptom]:
     found = case.evidence.hidden
     if found is not None:
         yield Symptom(
-            f"{counted(found.records, 'record')} got ids that cursors had passed, and would never be delivered",
+            f"{format_count(found.records, 'record')} got ids that cursors had passed, and would never be delivered",
             (f"they lie between id {found.first:,} and {found.last:,}",),
             (f"`{lower_cursors_sql(case.schema, found.first)}`, then they are delivered",),
         )
@@ -67,7 +67,7 @@ def life(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             "the sequence life cannot be read, so no worker reads",
             (case.evidence.life_error,),
-            (f"{case.command('migrate')} makes it anew, as workers that start do",),
+            (f"{case.format_command('migrate')} makes it anew, as workers that start do",),
         )
 
 
@@ -76,7 +76,7 @@ def sequence(case: Case) -> Iterator[Symptom]:
     """Report that ids are not drawn as the cursors require: one by one, rising, after the transaction id. With a cache,
     a cycle, another increment or other defaults, events are lost or reordered."""
     found = case.evidence.sequence
-    wrong = list(_sequence_faults(case, found)) if found else []
+    wrong = list(_list_sequence_faults(case, found)) if found else []
     if wrong:
         yield Symptom(
             "record ids are not drawn as the cursors need it",
@@ -100,7 +100,7 @@ def segments(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"a segment from id {found.barred:,} was begun and is not there: publishing would fail at that id",
             (f"the newest id is {ids.last:,}",),
-            _segment_remedies(case),
+            _list_segment_remedies(case),
         )
     triggers, ahead = case.evidence.event_triggers, sum(each > ids.last for each in found.lowers)
     # If the last segment has room, records in the default segment are old ones, and no reason for a finding.
@@ -108,21 +108,21 @@ def segments(case: Case) -> Iterator[Symptom]:
     if not near and found.refused is None and not (triggers and not ahead):
         return
     yield Symptom(
-        _segments_summary(found, near, ahead),
+        _format_segments(found, near, ahead),
         (
             f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
             *(("the default segment holds records",) if found.in_default and near else ()),
-            *((f"changing one failed: {error_text(found.refused)}",) if found.refused else ()),
+            *((f"changing one failed: {format_error(found.refused)}",) if found.refused else ()),
             *(f"an event trigger runs when one is made: {each}" for each in triggers),
         ),
         (
-            *((f"if an event trigger is the cause: {trigger_remedy(triggers)}",) if triggers else ()),
-            *_segment_remedies(case),
+            *((f"if an event trigger is the cause: {describe_trigger_remedy(triggers)}",) if triggers else ()),
+            *_list_segment_remedies(case),
         ),
     )
 
 
-def _segments_summary(found: SegmentFacts, near: bool, ahead: int) -> str:
+def _format_segments(found: SegmentFacts, near: bool, ahead: int) -> str:
     if near:
         return "the log's last segment is full" if found.in_default else "the log's last segment is nearly full"
     if ahead < MIN_AHEAD:
@@ -137,19 +137,19 @@ def archive(case: Case) -> Iterator[Symptom]:
     found = case.evidence.archive
     if found is None:
         return
-    end = f"or keep none any more: {case.command('purge --no-archive')}"
+    end = f"or keep none any more: {case.format_command('purge --no-archive')}"
     waits = () if found.first is None else (f"record {found.first:,} and what follows it wait for an archive",)
     if found.problem is not None:
         yield Symptom(
-            f"the archive cannot be written for {age(found.failing)}: what has expired stays in the log",
+            f"the archive cannot be written for {format_age(found.failing)}: what has expired stays in the log",
             (found.problem, *waits),
             ("the reason names the remedy; it is tried again at the next purge", end),
         )
-    elif found.oldest is not None and found.oldest > case.limits.overdue:
+    elif found.oldest is not None and found.oldest > case.limits.overdue_age:
         yield Symptom(
-            f"records of {age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
-            (f"retention {age(case.limits.retain_done)}", *waits),
-            ("set `archive` for the workers, or repeat " + case.command("purge --archive DIR"), end),
+            f"records of {format_age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
+            (f"retention {format_age(case.limits.retain_done)}", *waits),
+            ("set `archive` for the workers, or repeat " + case.format_command("purge --archive DIR"), end),
         )
 
 
@@ -157,29 +157,29 @@ def archive(case: Case) -> Iterator[Symptom]:
 def purge(case: Case) -> Iterator[Symptom]:
     """Report that records are long past their retention. A subscription still needs them (it is named, with the
     reason), or no process purges. The log grows."""
-    for held in case.evidence.held:
+    for held in case.evidence.retention_holds:
         cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
         yield Symptom(
-            f"it keeps records from being purged that are up to {age(held.age)} old",
+            f"it keeps records from being purged that are up to {format_age(held.age)} old",
             (
-                f"{counted(held.partitions, 'partition')}; retention {age(case.limits.retain_done)}",
+                f"{format_count(held.partitions, 'partition')}; retention {format_age(case.limits.retain_done)}",
                 _keep_reason(cluster, held.floors, held.partitions),
             ),
             (
                 "find out why it does not go on: other findings say so",
-                f"or, if nobody needs it: {case.command('subscription drop', None, held.subscription)}",
+                f"or, if nobody needs it: {case.format_command('subscription drop', None, held.subscription)}",
             ),
             held.subscription,
         )
     expired = case.evidence.expired
     if expired and expired.partitions and expired.age is not None:
         yield Symptom(
-            f"records of {age(expired.age)} ago, which nobody needs, have not been purged",
-            (f"{counted(expired.partitions, 'partition')}; retention {age(case.limits.retain_done)}",),
+            f"records of {format_age(expired.age)} ago, which nobody needs, have not been purged",
+            (f"{format_count(expired.partitions, 'partition')}; retention {format_age(case.limits.retain_done)}",),
             (
-                f"now: {case.command('purge')}",
+                f"now: {case.format_command('purge')}",
                 "workers purge every `purge_interval`: look for `purge failed` in their logs; without workers: "
-                f"{case.command('purge --every 30m')}",
+                f"{case.format_command('purge --every 30m')}",
             ),
         )
 
@@ -187,18 +187,18 @@ def purge(case: Case) -> Iterator[Symptom]:
 def _keep_reason(cluster: Cluster | None, floors: int, partitions: int) -> str:
     if cluster is not None and cluster.paused:
         return "it is paused"
-    if cluster is not None and not working_processes(cluster):
+    if cluster is not None and not list_working_processes(cluster):
         return "no process works on it"
     if floors == partitions:
         return "it is through with them, but a transaction that was open at its last save may still write below them"
     return "it has not got there yet"
 
 
-def _sequence_literal(case: Case) -> str:
-    return sql_literal(f"{quote_name(case.schema)}.record_id_seq")
+def _format_sequence(case: Case) -> str:
+    return quote_literal(f"{quote_name(case.schema)}.record_id_seq")
 
 
-def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
+def _list_sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
     name = f"{quote_name(case.schema)}.record_id_seq"
     column = f"alter table {quote_name(case.schema)}.record alter column"
     defaults = found.defaults or {}
@@ -211,25 +211,25 @@ def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, st
     if found.owned_by is not None:
         what = f"the sequence is owned by a column of {found.owned_by}: truncating that may set it back"
         yield what, f"alter sequence {name} owned by none"
-    if not _normalize(defaults.get("id")).startswith(DEFAULT_ID):
-        default = f"case when pg_current_xact_id() is not null then nextval({_sequence_literal(case)}) end"
+    if not _normalize_spaces(defaults.get("id")).startswith(DEFAULT_ID):
+        default = f"case when pg_current_xact_id() is not null then nextval({_format_sequence(case)}) end"
         yield (
             "record.id has another default: an id could be drawn before its transaction's",
             (f"{column} id set default {default}"),
         )
-    if _normalize(defaults.get("xid")) != DEFAULT_XID:
+    if _normalize_spaces(defaults.get("xid")) != DEFAULT_XID:
         yield "record.xid has another default", f"{column} xid set default pg_current_xact_id()"
 
 
-def _normalize(expression: str | None) -> str:
+def _normalize_spaces(expression: str | None) -> str:
     # The quotes come from the setting `quote_all_identifiers`.
     return " ".join((expression or "").replace('"', "").split())
 
 
-def _segment_remedies(case: Case) -> tuple[str, ...]:
+def _list_segment_remedies(case: Case) -> tuple[str, ...]:
     # Both remedies make segments ahead of need, without stopping publishers.
     return (
-        f"now: {case.command('purge')}",
+        f"now: {case.format_command('purge')}",
         "workers do it twice a minute: look for `segments_failed` in their logs; without workers: "
-        f"{case.command('purge --every 30m')}",
+        f"{case.format_command('purge --every 30m')}",
     )

@@ -7,33 +7,38 @@ from partbox.doctor.case import (
     Case,
     Severity,
     Symptom,
-    idle_processes,
-    seconds_quiet,
-    stalled_partitions,
-    stalled_seconds,
-    starting_processes,
+    count_waiting,
+    find_idle_processes,
+    list_stalled_partitions,
+    list_starting_processes,
+    list_working_processes,
+    measure_quiet,
+    measure_stall,
     subscription_check,
-    waiting,
-    working_processes,
 )
 from partbox.doctor.limits import LIFESPAN_LIMIT, PARTITION_STALL, PAUSE_LIMIT
 from partbox.doctor.phrases import MORE_WORKERS, WORKER_COMMAND
-from partbox.text.wording import age, counted, in_short, several
+from partbox.text.wording import format_age, format_count, format_names, shorten_text
 
 
 @subscription_check("no-workers", Severity.PROBLEM)
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that records wait in a subscription, and no process works on it. None was started, all are down, or the
     processes of a running node cannot begin."""
-    if cluster.paused or working_processes(cluster) or starting_processes(cluster) or not waiting(cluster):
+    if (
+        cluster.paused
+        or list_working_processes(cluster)
+        or list_starting_processes(cluster)
+        or not count_waiting(cluster)
+    ):
         return
-    nodes, elsewhere = case.evidence.nodes, any(working_processes(other) for other in case.clusters)
+    nodes, elsewhere = case.evidence.nodes, any(list_working_processes(other) for other in case.clusters)
     if nodes and nodes.number and not elsewhere:
         yield Symptom(
             "a node runs, and none of its processes has begun to work; records wait",
             (
-                _backlog_text(cluster),
-                f"{counted(nodes.number, 'session')} of nodes in this database, open for {age(nodes.age)}",
+                _format_backlog(cluster),
+                f"{format_count(nodes.number, 'session')} of nodes in this database, open for {format_age(nodes.age)}",
             ),
             (
                 "look at the log of `partbox worker` for the reason: it names what its processes cannot do or wait for",
@@ -44,41 +49,47 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         return
     remedy = [_start_remedy(case, cluster)]
     if elsewhere:
-        remedy.append(f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}")
+        remedy.append(f"or, if nobody needs it: {case.format_command('subscription drop', None, cluster.subscription)}")
     yield Symptom(
         "no process works on it, and records wait",
-        (_backlog_text(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
+        (
+            _format_backlog(cluster),
+            *(f"its lease is over: {case.describe_process(each)}" for each in cluster.instances[:5]),
+        ),
         tuple(remedy),
         lasts=min((each.heartbeat_age for each in cluster.instances), default=None),
     )
 
 
 def _start_remedy(case: Case, cluster: Cluster) -> str:
-    return f"start workers: {case.command(WORKER_COMMAND, cluster.subscription)}"
+    return f"start workers: {case.format_command(WORKER_COMMAND, cluster.subscription)}"
 
 
 @subscription_check("lifespan", Severity.WARNING, Severity.PROBLEM)
 def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. The
     finding is a problem if records wait and no other process works."""
-    found = [each for each in starting_processes(cluster) if each.lifespan and each.lifespan.seconds > LIFESPAN_LIMIT]
+    found = [
+        each for each in list_starting_processes(cluster) if each.lifespan and each.lifespan.seconds > LIFESPAN_LIMIT
+    ]
     if not found:
         return
-    alone = not working_processes(cluster) and waiting(cluster) > 0 and not cluster.paused
+    alone = not list_working_processes(cluster) and count_waiting(cluster) > 0 and not cluster.paused
     seconds = [each.lifespan.seconds for each in found if each.lifespan]
-    names = several(sorted({in_short(each.lifespan.lifespan) for each in found if each.lifespan}))
+    names = format_names(sorted({shorten_text(each.lifespan.lifespan) for each in found if each.lifespan}))
     yield Symptom(
-        f"{counted(len(found), 'process')} in the lifespan {names}"
+        f"{format_count(len(found), 'process')} in the lifespan {names}"
         + (", no other works, and records wait" if alone else ", not at work yet"),
         (
-            *((_backlog_text(cluster),) if alone else ()),
+            *((_format_backlog(cluster),) if alone else ()),
             *(
-                f"process {each.pid} on {case.node(each)}, for {age(for_)}"
+                f"process {each.pid} on {case.find_node_name(each)}, for {format_age(for_)}"
                 for for_, each in zip(seconds, found, strict=True)
             ),
         ),
         (
-            f"see what it waits for: `py-spy dump --pid {found[0].pid}` on {case.node(found[0])}; the log of its node "
+            f"see what it waits for: `py-spy dump --pid {found[0].pid}` on {case.find_node_name(found[0])}; "
+            "the log of its node "
             "names the line (`partbox.lifespan_waits`)",
             "give what the lifespan calls a timeout of its own: a start that fails is logged, and tried again",
         ),
@@ -94,13 +105,14 @@ def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
         return
     since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
-    forgotten = since > PAUSE_LIMIT and waiting(cluster) > 0
+    forgotten = since > PAUSE_LIMIT and count_waiting(cluster) > 0
     yield Symptom(
-        f"paused {age(since)} ago: nothing is delivered" + (", and the log keeps all of it" if forgotten else ""),
-        (_backlog_text(cluster),),
+        f"paused {format_age(since)} ago: nothing is delivered"
+        + (", and the log keeps all of it" if forgotten else ""),
+        (_format_backlog(cluster),),
         (
-            f"let it go on: {case.command('subscription resume', None, cluster.subscription)}",
-            f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}",
+            f"let it go on: {case.format_command('subscription resume', None, cluster.subscription)}",
+            f"or, if nobody needs it: {case.format_command('subscription drop', None, cluster.subscription)}",
         ),
         severity=Severity.PROBLEM if forgotten else Severity.NOTE,
         lasts=since,
@@ -114,52 +126,53 @@ def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     The owner reports no handler that runs for long: a handler holds the interpreter, the process cannot connect again,
     or the path to the database hangs again and again. The finding is a warning if the owner makes progress in other
     partitions, but not in one for minutes: it has more work than it can do."""
-    owners = {each.instance_id: each for each in working_processes(cluster) if not each.running}
-    stalled_now = [each for each in _still_stalled(case, cluster) if each.owner in owners]
-    progressing = {each.owner for each in cluster.partitions if each.pending and seconds_quiet(each) <= PARTITION_STALL}
-    progressing -= idle_processes(cluster)
+    owners = {each.instance_id: each for each in list_working_processes(cluster) if not each.running}
+    stalled_now = [each for each in _list_still_stalled(case, cluster) if each.owner in owners]
+    progressing = {each.owner for each in cluster.partitions if each.pending and measure_quiet(each) <= PARTITION_STALL}
+    progressing -= find_idle_processes(cluster)
     for slow in (False, True):
         found = [each for each in stalled_now if (each.owner in progressing) == slow]
         if found:
             held_up = {each.owner: owners[each.owner] for each in found if each.owner}
-            yield _stalled_symptom(case, cluster, found, list(held_up.values()), slow=slow)
+            yield _build_stalled_symptom(case, cluster, found, list(held_up.values()), slow=slow)
 
 
-def _still_stalled(case: Case, cluster: Cluster) -> list[PartitionStats]:
+def _list_still_stalled(case: Case, cluster: Cluster) -> list[PartitionStats]:
     # The partitions were stalled at both looks. Braked partitions have a check of their own.
-    braked = {each.partition for each in case.braked(cluster.subscription)}
-    earlier = case.earlier(cluster.subscription)
-    then = {(each.partition, each.epoch, each.last_id) for each in stalled_partitions(earlier or cluster)}
-    found = [each for each in stalled_partitions(cluster) if (each.partition, each.epoch, each.last_id) in then]
+    braked = {each.partition for each in case.list_braked(cluster.subscription)}
+    earlier = case.find_earlier(cluster.subscription)
+    then = {(each.partition, each.epoch, each.last_id) for each in list_stalled_partitions(earlier or cluster)}
+    found = [each for each in list_stalled_partitions(cluster) if (each.partition, each.epoch, each.last_id) in then]
     return [each for each in found if each.partition not in braked]
 
 
-def _stalled_symptom(
+def _build_stalled_symptom(
     case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
 ) -> Symptom:
     what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
     where = (
-        f"partitions {several([str(each.partition) for each in found], 8)}: "
-        f"{counted(sum(each.pending for each in found), 'record')} pending, the oldest published "
-        f"{age(max(each.oldest_age or 0 for each in found))} ago, no progress for {age(min(map(seconds_quiet, found)))}"
+        f"partitions {format_names([str(each.partition) for each in found], 8)}: "
+        f"{format_count(sum(each.pending for each in found), 'record')} pending, the oldest published "
+        f"{format_age(max(each.oldest_age or 0 for each in found))} ago, no progress for "
+        f"{format_age(min(map(measure_quiet, found)))}"
     )
     remedy = (
         ("find out what handlers spend their time on", MORE_WORKERS)
         if slow
         else (
-            f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.node(owners[0])}",
+            f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.find_node_name(owners[0])}",
             "look at its node's /readyz, and for `partbox.connection_lost` and `connection_hung` in its log: it may "
             "find no connection or file descriptor free, or a proxy or pooler hangs",
             "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
         )
     )
     return Symptom(
-        f"{counted(len(found), 'partition')} {what}",
-        (where, *(f"owned by {case.process(each)}" for each in owners[:5])),
+        f"{format_count(len(found), 'partition')} {what}",
+        (where, *(f"owned by {case.describe_process(each)}" for each in owners[:5])),
         remedy,
         cluster.subscription,
         severity=Severity.WARNING if slow else Severity.PROBLEM,
-        lasts=max(map(stalled_seconds, found)),
+        lasts=max(map(measure_stall, found)),
     )
 
 
@@ -173,16 +186,16 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     if not (suspect or suspect_records) or cluster.paused:
         return
     rows = (
-        f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {age(each.age)} ago"
+        f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {format_age(each.age)} ago"
         for each in (again or suspect_records)[:5]
     )
     yield Symptom(
         "processes die while they work"
-        + (f", {counted(len(again), 'record')} each time among what they ran" if again else ""),
-        (f"{counted(suspect, 'partition')} freed by a death, with records pending that may have run then", *rows),
+        + (f", {format_count(len(again), 'record')} each time among what they ran" if again else ""),
+        (f"{format_count(suspect, 'partition')} freed by a death, with records pending that may have run then", *rows),
         (
             "look at the node's log, and at the kernel's for processes killed out of memory: `dmesg | grep -i oom`",
-            f"records that ended dead of it: {case.command('dead list', cluster.subscription)}",
+            f"records that ended dead of it: {case.format_command('dead list', cluster.subscription)}",
         ),
         severity=Severity.PROBLEM if again else Severity.WARNING,
     )
@@ -193,18 +206,18 @@ def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that the processes of a subscription run different versions of partbox. That is normal during a rolling
     deploy, but not for long."""
     nodes: dict[str, set[str]] = {}
-    for each in working_processes(cluster):
-        nodes.setdefault(each.version, set()).add(case.node(each))
+    for each in list_working_processes(cluster):
+        nodes.setdefault(each.version, set()).add(case.find_node_name(each))
     if len(nodes) > 1:
         yield Symptom(
             f"workers of {len(nodes)} versions",
-            tuple(f"version {version} on {several(sorted(names))}" for version, names in sorted(nodes.items())),
+            tuple(f"version {version} on {format_names(sorted(names))}" for version, names in sorted(nodes.items())),
             ("upgrade the nodes that are behind",),
         )
 
 
-def _backlog_text(cluster: Cluster) -> str:
-    parked = waiting(cluster) - cluster.pending
-    oldest = f", the oldest published {age(cluster.oldest_age)} ago" if cluster.pending else ""
+def _format_backlog(cluster: Cluster) -> str:
+    parked = count_waiting(cluster) - cluster.pending
+    oldest = f", the oldest published {format_age(cluster.oldest_age)} ago" if cluster.pending else ""
     about = "" if cluster.exact else "about "
-    return f"{about}{counted(cluster.pending, 'record')} pending{oldest}; {parked:,} parked"
+    return f"{about}{format_count(cluster.pending, 'record')} pending{oldest}; {parked:,} parked"

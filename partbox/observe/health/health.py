@@ -35,48 +35,48 @@ class HealthReport:
     body: dict[str, Any]
 
     @property
-    def status(self) -> int:
+    def http_status(self) -> int:
         return 503 if self.problems else 200
 
 
-def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
+def list_fatal_problems(vitals: SupervisorVitals) -> Iterator[str]:
     """Yield the problems of a supervisor that only a restart can solve, for the liveness check."""
     # A backlog, an unreachable database or failing handlers are no reason to restart.
     # A supervisor that has not started yet has none.
     limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
-    if not vitals.started:
+    if not vitals.has_started:
         return
-    if not vitals.running and not vitals.stopping:
+    if not vitals.is_running and not vitals.is_stopping:
         yield f"the supervisor has ended: {vitals.failure or 'its log says why'}"
-    elif vitals.running and vitals.loop_age > limit:
+    elif vitals.is_running and vitals.loop_age > limit:
         yield f"the supervisor's loop has not turned for {vitals.loop_age:.0f} s, and no heartbeat is sent meanwhile"
     elif vitals.processes and all(_is_silent(process, vitals.lease) for process in vitals.processes):
-        least = min(process.silent for process in vitals.processes)
+        least = min(process.silent_seconds for process in vitals.processes)
         yield f"all {len(vitals.processes)} processes have shown no life for {least:.0f} s"
 
 
-def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
+def list_temporary_problems(vitals: SupervisorVitals) -> Iterator[str]:
     """Yield the problems that keep a supervisor from delivering events but may pass, for the readiness check."""
-    if vitals.stopping:
+    if vitals.is_stopping:
         yield "the node is stopping"
     elif vitals.hindrance is not None:
         yield vitals.hindrance
-    elif not vitals.started or not any(process.ready for process in vitals.processes):
-        entering = max((process.entering for process in vitals.processes), default=0.0)
+    elif not vitals.has_started or not any(process.is_ready for process in vitals.processes):
+        entering = max((process.lifespan_seconds for process in vitals.processes), default=0.0)
         why = f": the lifespan has not yielded for {entering:.0f} s" if entering else ""
         yield f"no process is ready yet{why}"
-    elif not any(process.trusted for process in vitals.processes):
+    elif not any(process.is_trusted for process in vitals.processes):
         ago = "there was none" if vitals.heartbeat_age is None else f"the last was {vitals.heartbeat_age:.1f} s ago"
         yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"
     for process in vitals.processes:
-        for what, seconds in (("read", process.unread), ("saved", process.unsaved)):
-            if process.ready and seconds > max(STALE[0], STALE[1] * vitals.lease):
+        for what, seconds in (("read", process.unread_seconds), ("saved", process.unsaved_seconds)):
+            if process.is_ready and seconds > max(STALE[0], STALE[1] * vitals.lease):
                 yield f"process {process.pid} has not {what} for {seconds:.1f} s: its connection hangs, or is lost"
-    if vitals.crash_loop:
-        yield f"{vitals.deaths} processes have died within a minute: look at the first of their errors"
+    if vitals.is_crash_looping:
+        yield f"{vitals.recent_deaths} processes have died within a minute: look at the first of their errors"
 
 
-def list_orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
+def list_orphan_problems(count: int, seconds: float, lease: float) -> Iterator[str]:
     """Yield a problem if partitions have had no owner for too long."""
     # Too long means more than `UNOWNED` leases. `count` and `seconds` say how many partitions and for how long.
     if seconds > UNOWNED * lease:
@@ -113,41 +113,41 @@ class Health:
         self._orphans = [OrphanTracker() for _ in monitored]
         self._lock = threading.Lock()
 
-    def alive(self) -> HealthReport:
+    def check_liveness(self) -> HealthReport:
         """Return the liveness report, which fails if only a restart of the node helps. Never wait for the database."""
         # A probe is started only so that the body shows the latest backlog.
         for each in self._monitored:
-            each.probe.request()
-        vitals = [each.vitals() for each in self._monitored]
+            each.probe.request_result()
+        vitals = [each.read_vitals() for each in self._monitored]
         problems = [
-            self._prefixed(each, problem)
+            self._prefix_problem(each, problem)
             for each, its in zip(self._monitored, vitals, strict=True)
-            for problem in list_fatal(its)
+            for problem in list_fatal_problems(its)
         ]
-        return self._build_report(problems, vitals, [each.probe.latest for each in self._monitored])
+        return self._build_report(problems, vitals, [each.probe.latest_result for each in self._monitored])
 
-    def ready(self) -> HealthReport:
+    def check_readiness(self) -> HealthReport:
         """Return the readiness report, which tells whether the node can deliver events now."""
         # Wait at most `PROBE_TIMEOUT` seconds for the answers of all databases together.
-        asked, until = [each.probe.request() for each in self._monitored], time.monotonic() + PROBE_TIMEOUT
+        asked, until = [each.probe.request_result() for each in self._monitored], time.monotonic() + PROBE_TIMEOUT
         results = [
-            each.probe.wait(since, until - time.monotonic()) or each.probe.latest
+            each.probe.wait_for_result(since, until - time.monotonic()) or each.probe.latest_result
             for each, since in zip(self._monitored, asked, strict=True)
         ]
-        vitals = [each.vitals() for each in self._monitored]
+        vitals = [each.read_vitals() for each in self._monitored]
         with self._lock:
             problems = [
-                self._prefixed(each, problem)
+                self._prefix_problem(each, problem)
                 for each, orphans, its, result in zip(self._monitored, self._orphans, vitals, results, strict=True)
                 for problem in (
-                    *list_fatal(its),
-                    *list_temporary(its),
+                    *list_fatal_problems(its),
+                    *list_temporary_problems(its),
                     *_list_database_problems(each, orphans, its, result),
                 )
             ]
         return self._build_report(problems, vitals, results)
 
-    def _prefixed(self, monitored: MonitoredSupervisor, problem: str) -> str:
+    def _prefix_problem(self, monitored: MonitoredSupervisor, problem: str) -> str:
         return f"{monitored.database}: {problem}" if len(self._monitored) > 1 else problem
 
     def _build_report(
@@ -160,7 +160,7 @@ class Health:
             "node": self._monitored[0].node if self._monitored else None,
             "supervisors": [
                 ({"database": each.database, "hindrance": its.hindrance} if several else {})
-                | _supervisor_body(each, its, result)
+                | _build_supervisor_body(each, its, result)
                 for each, its, result in zip(self._monitored, vitals, results, strict=True)
             ],
         }
@@ -172,65 +172,65 @@ def _list_database_problems(
 ) -> Iterator[str]:
     if result is None or vitals.hindrance is not None:
         return
-    if result.broken:
+    if result.is_broken:
         yield f"the database is not as it must be: {result.error}"
     if result.overview is None:
         return
-    cluster = _cluster(result.overview, monitored.subscription)
+    cluster = _find_cluster(result.overview, monitored.subscription)
     if cluster is None:
         yield f"subscription {monitored.subscription!r} does not exist any more: stop this worker, or create it again"
         return
-    yield from list_orphaned(*orphans.update(cluster, result.at), vitals.lease)
+    yield from list_orphan_problems(*orphans.update(cluster, result.probed_at), vitals.lease)
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
     # A process whose handler holds the interpreter does not count, because the supervisor ends such a handler by
     # itself.
-    return process.silent > SILENT * lease and not process.vouched and process.handler is None
+    return process.silent_seconds > SILENT * lease and not process.is_vouched and process.handler_seconds is None
 
 
-def _cluster(overview: Overview | None, subscription: str) -> Cluster | None:
+def _find_cluster(overview: Overview | None, subscription: str) -> Cluster | None:
     clusters = overview.clusters if overview is not None else ()
     return next((cluster for cluster in clusters if cluster.subscription == subscription), None)
 
 
-def _supervisor_body(
+def _build_supervisor_body(
     monitored: MonitoredSupervisor, vitals: SupervisorVitals, result: ProbeResult | None
 ) -> dict[str, Any]:
     return {
         "subscription": monitored.subscription,
         "lease_seconds": vitals.lease,
-        "heartbeat_age_seconds": _rounded(vitals.heartbeat_age),
+        "heartbeat_age_seconds": _round_value(vitals.heartbeat_age),
         "processes": {
-            "wanted": vitals.wanted,
+            "wanted": vitals.wanted_processes,
             "living": len(vitals.processes),
-            "ready": sum(process.ready for process in vitals.processes),
-            "holding_a_lease": sum(process.trusted for process in vitals.processes),
-            "died_within_a_minute": vitals.deaths,
+            "ready": sum(process.is_ready for process in vitals.processes),
+            "holding_a_lease": sum(process.is_trusted for process in vitals.processes),
+            "died_within_a_minute": vitals.recent_deaths,
         },
         "database_error": result.error if result is not None else None,
-        "backlog": _backlog(monitored, result),
+        "backlog": _describe_backlog(monitored, result),
     }
 
 
-def _backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
+def _describe_backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
     """Return the counts of waiting events from the last overview, or None if they are unknown."""
     # A backlog never fails a health check.
-    cluster = _cluster(result.overview if result else None, monitored.subscription)
+    cluster = _find_cluster(result.overview if result else None, monitored.subscription)
     if result is None or cluster is None:
         return None
     return {
         "pending": cluster.pending,
         "exact": cluster.exact,
-        "oldest_age_seconds": _rounded(cluster.oldest_age),
+        "oldest_age_seconds": _round_value(cluster.oldest_age),
         "parked": cluster.parked,
         "partitions_unowned": cluster.unowned,
         "paused": cluster.paused,
-        "seen_seconds_ago": _rounded(time.monotonic() - result.at),
+        "seen_seconds_ago": _round_value(time.monotonic() - result.probed_at),
     }
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_value(value: float | None) -> float | None:
     return None if value is None else round(float(value), 3)
 
 
@@ -248,24 +248,24 @@ class Sibling:
 Siblings = Callable[[], Sequence[Sibling]]
 
 
-def folder(place: int) -> str:
+def build_folder(place: int) -> str:
     """Return the URL folder of the dashboard of database number `place`. It is empty for the first database."""
     return f"{FOLDER}/{place + 1}/" if place else ""
 
 
-def siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
+def list_siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
     """Return links to the dashboards of all databases of the node, for the dashboard number `here`."""
     # Return nothing if the node has only one database.
     if len(monitored) < 2:
         return ()
     up = "../../" if here else "./"
-    vitals = [each.vitals() for each in monitored]
+    vitals = [each.read_vitals() for each in monitored]
     return [
         Sibling(
             each.database,
-            f"{up}{folder(place)}",
+            f"{up}{build_folder(place)}",
             place == here,
-            next(chain(list_fatal(its), list_temporary(its)), None),
+            next(chain(list_fatal_problems(its), list_temporary_problems(its)), None),
         )
         for place, (each, its) in enumerate(zip(monitored, vitals, strict=True))
     ]

@@ -12,22 +12,23 @@ from partbox.observe.metrics.meter import Meters
 class ProcessVitals:
     """The health data of one worker process, as seen by its supervisor. Times are in seconds.
 
-    `silent` is the time since its last sign of life, `handler` the run time of its longest handler (None if none runs).
-    `unread` and `unsaved` are the times since it could last read and save. `entering` is the time that it has spent in
-    its lifespan so far, 0.0 once it works. `vouched` means that its lease is renewed, `trusted` that it holds a lease
-    now. `partitions` is the number that the process itself reports as owned."""
+    `silent_seconds` is the time since its last sign of life, `handler_seconds` the run time of its longest handler
+    (None if none runs). `unread_seconds` and `unsaved_seconds` are the times since it could last read and save.
+    `lifespan_seconds` is the time that it has spent in its lifespan so far, 0.0 once it works. `is_vouched` means that
+    its lease is renewed, `is_trusted` that it holds a lease now. `partitions` is the number that the process itself
+    reports as owned."""
 
     pid: int
-    ready: bool
-    silent: float
-    handler: float | None
-    vouched: bool
-    trusted: bool
+    is_ready: bool
+    silent_seconds: float
+    handler_seconds: float | None
+    is_vouched: bool
+    is_trusted: bool
     instance: UUID | None
-    unread: float = 0.0
-    unsaved: float = 0.0
+    unread_seconds: float = 0.0
+    unsaved_seconds: float = 0.0
     partitions: int = 0
-    entering: float = 0.0
+    lifespan_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +36,21 @@ class SupervisorVitals:
     """A snapshot of the health of a supervisor and its worker processes. Times are in seconds.
 
     `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the time
-    since the last successful heartbeat, None if there was none. `deaths` counts the processes that died within the last
-    minute, and `crash_loop` is True if that is too many. `hindrance` says why the supervisor cannot work for a
-    database, one of several; the text is safe to show to anybody."""
+    since the last successful heartbeat, None if there was none. `recent_deaths` counts the processes that died within
+    the last minute, and `is_crash_looping` is True if that is too many. `hindrance` says why the supervisor cannot work
+    for a database, one of several; the text is safe to show to anybody."""
 
-    started: bool
-    running: bool
-    stopping: bool
+    has_started: bool
+    is_running: bool
+    is_stopping: bool
     failure: str | None
     lease: float
     loop_age: float
     heartbeat_age: float | None
-    wanted: int
+    wanted_processes: int
     processes: tuple[ProcessVitals, ...]
-    deaths: int
-    crash_loop: bool
+    recent_deaths: int
+    is_crash_looping: bool
     hindrance: str | None = None
 
 
@@ -63,8 +64,8 @@ class MonitoredSupervisor:
     subscription: str
     meters: Meters
     probe: DatabaseProbe
-    vitals: Callable[[], SupervisorVitals]
+    read_vitals: Callable[[], SupervisorVitals]
 
-    def instances(self) -> Collection[UUID]:
+    def list_instances(self) -> Collection[UUID]:
         """Return the ids under which this node's worker processes are registered in the database."""
-        return {process.instance for process in self.vitals().processes if process.instance is not None}
+        return {process.instance for process in self.read_vitals().processes if process.instance is not None}

@@ -5,26 +5,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_of_thread: ContextVar[str] = ContextVar("partbox_database", default="")
-_of_process = ""
+_thread_database: ContextVar[str] = ContextVar("partbox_database", default="")
+_process_database = ""
 
 
-def current() -> str:
+def get_log_database() -> str:
     """Return the database name to show in log lines of this thread, or "" if the node has only one database."""
-    return _of_thread.get() or _of_process
+    return _thread_database.get() or _process_database
 
 
 @contextmanager
-def about(name: str) -> Iterator[None]:
+def log_for_database(name: str) -> Iterator[None]:
     """Add a database name to all log lines that this thread writes inside the `with` block."""
-    token = _of_thread.set(name)
+    token = _thread_database.set(name)
     try:
         yield
     finally:
-        _of_thread.reset(token)
+        _thread_database.reset(token)
 
 
 def set_log_database(name: str) -> None:
     """Add a database name to all log lines of this process from now on."""
-    global _of_process  # noqa: PLW0603  one for each process
-    _of_process = name
+    global _process_database  # noqa: PLW0603  one for each process
+    _process_database = name

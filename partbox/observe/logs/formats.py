@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from partbox.observe.logs.database import current
-from partbox.text.printing import printable, printable_json
-from partbox.text.secrets import masked, masked_fields
+from partbox.observe.logs.database import get_log_database
+from partbox.text.printing import escape_json, escape_unprintable
+from partbox.text.secrets import mask_fields, mask_secrets
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
 MARGIN = "\n    "
@@ -30,7 +30,7 @@ class TextLines(logging.Formatter):
         super().__init__(f"{HEAD}: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        if not (name := current()):
+        if not (name := get_log_database()):
             return super().formatMessage(record)
         return f"{HEAD % vars(record)} {name}: {record.message}"
 
@@ -38,12 +38,12 @@ class TextLines(logging.Formatter):
         # A traceback text that another handler's formatter has cached in the record is not masked.
         kept, record.exc_text = record.exc_text, None
         try:
-            return indented(super().format(record))
+            return indent_lines(super().format(record))
         finally:
             record.exc_text = kept
 
     def formatException(self, ei: Any) -> str:
-        return masked(super().formatException(ei))
+        return mask_secrets(super().formatException(ei))
 
 
 class JsonLines(logging.Formatter):
@@ -51,7 +51,7 @@ class JsonLines(logging.Formatter):
     `pid`, `event`, `message`, the record's own fields, `trace` for an error, and `database` on a node with several."""
 
     def format(self, record: logging.LogRecord) -> str:
-        own = masked_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})
+        own = mask_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
@@ -59,24 +59,24 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "pid": record.process,
             "event": own.pop("event", None),
-            "message": masked(record.getMessage()),
-            **({"database": current()} if current() else {}),
+            "message": mask_secrets(record.getMessage()),
+            **({"database": get_log_database()} if get_log_database() else {}),
             **own,
         }
         if record.exc_info:
-            line["trace"] = printable(masked(self.formatException(record.exc_info)))
+            line["trace"] = escape_unprintable(mask_secrets(self.formatException(record.exc_info)))
         return _fit_line(line)
 
 
-def indented(text: str) -> str:
+def indent_lines(text: str) -> str:
     """Return the text with unprintable characters escaped and all lines but the first indented."""
-    return printable(text).replace("\n", MARGIN)
+    return escape_unprintable(text).replace("\n", MARGIN)
 
 
 def _fit_line(line: dict[str, Any]) -> str:
     """Return the fields of a log line as JSON, shortened to at most `LONGEST` bytes."""
     # The longest texts are cut in the middle, because a traceback begins with the call and ends with the error.
-    text = _json(line)
+    text = _to_json(line)
     while len(text.encode()) > LONGEST:
         name, longest = max(
             ((n, each) for n, each in line.items() if isinstance(each, str)), key=lambda pair: len(pair[1])
@@ -85,14 +85,14 @@ def _fit_line(line: dict[str, Any]) -> str:
             return text
         keep = max(LEAST // 2, min(len(longest) * 2 // 5, LONGEST // 2))
         line[name] = f"{longest[:keep]}…{longest[-keep + 1 :]}"
-        text = _json(line)
+        text = _to_json(line)
     return text
 
 
-def _json(line: dict[str, Any]) -> str:
+def _to_json(line: dict[str, Any]) -> str:
     try:
         text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
     # A field of the application holds a lone surrogate, a number beyond 64 bits, or an object without a text.
     except TypeError:
         text = orjson.dumps({name: ascii(value) for name, value in line.items()})
-    return printable_json(text.decode())
+    return escape_json(text.decode())

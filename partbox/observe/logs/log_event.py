@@ -10,10 +10,10 @@ from psycopg.errors import DiskFull
 
 from partbox.events import DeliveredEvent
 from partbox.log_rate_limit import LogRateLimiter
-from partbox.observe.logs.database import current
+from partbox.observe.logs.database import get_log_database
 from partbox.observe.logs.table import LOG_EVENTS, PREFIX
-from partbox.text.printing import printable_line, text_of
-from partbox.text.secrets import masked
+from partbox.text.printing import shorten_line, text_of
+from partbox.text.secrets import mask_secrets
 
 # Characters of one argument in a line.
 LONGEST = 1_000
@@ -44,16 +44,16 @@ def log_event(
     # `logging.config.dictConfig` of an application disables all loggers that it does not know.
     log.disabled = False
     level, more = event.level, ""
-    if not event.every:
-        kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
+    if not event.is_unlimited:
+        kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), get_log_database())
         level, more = log_rate_limiter.line(kind, level)
     if log.isEnabledFor(level):
-        where = {"database": current()} if current() else {}
-        named = {"event": PREFIX + name, **where, **(_event_fields(about) if about is not None else {}), **fields}
-        message, shown_arguments = text + more, [_printable_value(each) for each in arguments]
+        where = {"database": get_log_database()} if get_log_database() else {}
+        named = {"event": PREFIX + name, **where, **(_build_event_fields(about) if about is not None else {}), **fields}
+        message, shown_arguments = text + more, [_to_printable(each) for each in arguments]
         # Each attempt passes less to logging: a record factory may use one of the field names, a filter may fail, and
         # an error may raise while it is formatted. None of this may end a worker.
-        for options in ({"extra": named, "exc_info": _exc_info(trace)}, {"exc_info": _exc_info(trace)}, {}):
+        for options in ({"extra": named, "exc_info": _to_exc_info(trace)}, {"exc_info": _to_exc_info(trace)}, {}):
             try:
                 return log.log(level, message, *shown_arguments, stacklevel=2, **options)
             except BaseException as error:
@@ -68,7 +68,7 @@ def is_ctrl_c(error: BaseException) -> bool:
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
+def _to_exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
     # No method of the error is called, because its class may come from an application and misbehave.
     # `isinstance` would ask the error for its class.
     if error is None or type(error) is tuple:
@@ -78,7 +78,7 @@ def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
     return type(failed), failed, _TRACEBACK(failed)
 
 
-def _event_fields(event: DeliveredEvent) -> dict[str, object]:
+def _build_event_fields(event: DeliveredEvent) -> dict[str, object]:
     return {
         "subscription": event.subscription,
         "partition": event.partition,
@@ -91,7 +91,7 @@ def _event_fields(event: DeliveredEvent) -> dict[str, object]:
     }
 
 
-def _printable_value(value: object) -> Any:
+def _to_printable(value: object) -> Any:
     if issubclass(type(value), int | float):
         return value
     # A little more than fits, because masking may shorten the text.
@@ -100,4 +100,4 @@ def _printable_value(value: object) -> Any:
         text = " ".join(text.split())
     # PostgreSQL's own hint is not always there, and stands at the end, where it may be cut off.
     remedy = FULL_DISK if issubclass(type(value), DiskFull) else ""
-    return printable_line(masked(remedy + text), LONGEST)
+    return shorten_line(mask_secrets(remedy + text), LONGEST)

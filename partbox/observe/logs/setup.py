@@ -12,11 +12,11 @@ from contextlib import suppress
 from traceback import format_exc
 from typing import Literal
 
-from partbox.observe.logs.formats import JsonLines, TextLines, indented
+from partbox.observe.logs.formats import JsonLines, TextLines, indent_lines
 from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings, strays
-from partbox.text.secrets import masked
-from partbox.text.wording import counted
+from partbox.text.secrets import mask_secrets
+from partbox.text.wording import format_count
 
 log = logging.getLogger("partbox")
 
@@ -33,16 +33,16 @@ class StallTolerantWriter:
 
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
         self._fd = fd
-        self._note = note
+        self._format_note = note
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
         # The lock is reentrant like that of a logging handler, because a signal handler may log.
         self._changed = threading.Condition(threading.RLock())
-        self._waiting: deque[bytes] = deque()
-        self._started = self._is_stalled = False
-        self._accepted = self._written = self._lost = 0
+        self._waiting_lines: deque[bytes] = deque()
+        self._has_started = self._is_stalled = False
+        self._accepted_count = self._written_count = self._lost_count = 0
 
     def write(self, line: bytes) -> None:
         """Write a line within `WRITE_TIMEOUT` seconds, or queue it if the reader is slow. Any thread may call."""
@@ -52,39 +52,41 @@ class StallTolerantWriter:
         if self._pid != os.getpid():
             self._reset()
         with self._changed:
-            if len(self._waiting) >= MAX_WAITING:
-                self._lost += 1
+            if len(self._waiting_lines) >= MAX_WAITING:
+                self._lost_count += 1
                 return
-            self._waiting.append(line)
-            self._accepted += 1
-            position = self._accepted
+            self._waiting_lines.append(line)
+            self._accepted_count += 1
+            position = self._accepted_count
             self._changed.notify_all()
-            if not self._started:
+            if not self._has_started:
                 threading.Thread(target=self._run, name="partbox-log", daemon=True).start()
-                self._started = True
+                self._has_started = True
             if not self._is_stalled:
                 # If the line is not out in time, the reader counts as stalled.
-                self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
+                self._is_stalled = not self._changed.wait_for(lambda: self._written_count >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
         """Wait until all queued lines are written, but at most `WRITE_TIMEOUT` seconds."""
         with self._changed:
             if self._pid == os.getpid():
-                self._changed.wait_for(lambda: self._written == self._accepted and not self._lost, WRITE_TIMEOUT)
+                self._changed.wait_for(
+                    lambda: self._written_count == self._accepted_count and not self._lost_count, WRITE_TIMEOUT
+                )
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._lost)
-                lost, line = self._lost, self._waiting[0] if self._waiting else b""
-            self._write_fully(line or self._note(lost))
+                self._changed.wait_for(lambda: self._waiting_lines or self._lost_count)
+                lost, line = self._lost_count, self._waiting_lines[0] if self._waiting_lines else b""
+            self._write_fully(line or self._format_note(lost))
             with self._changed:
                 if line:
-                    self._waiting.popleft()
-                    self._written += 1
+                    self._waiting_lines.popleft()
+                    self._written_count += 1
                 else:
-                    self._lost -= lost
-                self._is_stalled = self._is_stalled and bool(self._waiting or self._lost)
+                    self._lost_count -= lost
+                self._is_stalled = self._is_stalled and bool(self._waiting_lines or self._lost_count)
                 self._changed.notify_all()
 
     def _write_fully(self, line: bytes) -> None:
@@ -109,32 +111,32 @@ class StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._writer = StallTolerantWriter(sys.stderr.fileno(), self._lost_lines)
+        self._writer = StallTolerantWriter(sys.stderr.fileno(), self._format_lost_lines)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self._line(record)
+            line = self._format_line(record)
         # `Handler.handleError` would write to standard error directly and wait for the reader.
         except Exception:
-            line = masked(indented(format_exc())).encode(errors="backslashreplace")
+            line = mask_secrets(indent_lines(format_exc())).encode(errors="backslashreplace")
         self._writer.write(line)
 
     def flush(self) -> None:
         self._writer.flush()
 
-    def _line(self, record: logging.LogRecord) -> bytes:
+    def _format_line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
-    def _lost_lines(self, count: int) -> bytes:
+    def _format_lost_lines(self, count: int) -> bytes:
         text = "%s before this one lost: nobody read the standard error output"
         more = {"event": "partbox.log_lines_lost", "lines": count}
         log = logging.getLogger("partbox.log")
-        return self._line(
-            log.makeRecord(log.name, logging.WARNING, "", 0, text, (counted(count, "log line"),), None, extra=more)
+        return self._format_line(
+            log.makeRecord(log.name, logging.WARNING, "", 0, text, (format_count(count, "log line"),), None, extra=more)
         )
 
 
-def configure(format: Format, level: int | None = None) -> None:
+def configure_logging(format: Format, level: int | None = None) -> None:
     """Set up partbox's logging to standard error, unless the application has set up logging by itself."""
     # `level` is the lowest level. None means INFO at the first call and the present level afterwards. A second call
     # changes format and level.
@@ -151,16 +153,16 @@ def configure(format: Format, level: int | None = None) -> None:
     own_handler.setFormatter(JsonLines() if format == "json" else TextLines())
 
 
-def configured_level(settings: Settings) -> int | None:
+def find_configured_level(settings: Settings) -> int | None:
     """Return the log level from partbox's settings, or None for the default level."""
     # The default level must not override the logging of an application.
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
-def worker_level(settings: Settings) -> int:
+def find_worker_level(settings: Settings) -> int:
     """Return the log level for worker processes, from the settings or else the level of this process."""
-    said = configured_level(settings)
+    said = find_configured_level(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 

@@ -13,13 +13,13 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The definition of a kind of log line. If `about` is True, the fields of a delivered event are added to `fields`.
-    If `every` is False, the lines are rate-limited."""
+    """The definition of a kind of log line. If `has_event_fields` is True, the fields of a delivered event are added to
+    `fields`. If `is_unlimited` is False, the lines are rate-limited."""
 
     level: int
     fields: tuple[str, ...] = ()
-    about: bool = False
-    every: bool = True
+    has_event_fields: bool = False
+    is_unlimited: bool = True
 
 
 # Each row has the name, the level, `event` if the line is about one event, `limited` if the line is rate-limited, and
@@ -126,7 +126,7 @@ command INFO: command subscription
 """
 
 
-def _parsed(table: str) -> Iterator[tuple[str, LogEvent]]:
+def _parse_table(table: str) -> Iterator[tuple[str, LogEvent]]:
     for line in table.splitlines():
         words, _, fields = line.partition(":")
         name, level, *marks = words.split() or ("#", "")
@@ -134,4 +134,4 @@ def _parsed(table: str) -> Iterator[tuple[str, LogEvent]]:
             yield name, LogEvent(LEVELS[level], tuple(fields.split()), "event" in marks, "limited" not in marks)
 
 
-LOG_EVENTS = dict(_parsed(TABLE))
+LOG_EVENTS = dict(_parse_table(TABLE))

@@ -10,7 +10,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
 from partbox.errors import SettingsError
-from partbox.observe.metrics.families import LabelledReading, family, label_value, process_families
+from partbox.observe.metrics.families import LabelledReading, build_family, build_process_families, to_label_value
 from partbox.observe.metrics.meter import Layout, Meters
 from partbox.observe.metrics.table import BY_NAME
 
@@ -22,66 +22,66 @@ class ApplicationCollector(Collector):
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._published = 0
+        self._published_count = 0
         self._meters: list[tuple[str, Meters]] = []
         self._totals: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Meters] = {}
 
-    def count(self, events: int) -> None:
+    def count_published(self, events: int) -> None:
         with self._lock:
-            self._published += events
+            self._published_count += events
 
-    def add(self, subscription: str, meters: Meters) -> None:
+    def add_meters(self, subscription: str, meters: Meters) -> None:
         """Show the metric values of a worker node in this registry too."""
         # Once the node has ended, its meters are merged with the meters of earlier nodes, so that only the counts
         # remain.
-        meters.ended = partial(self._merge, subscription, meters)
+        meters.on_end = partial(self._merge_ended, subscription, meters)
         with self._lock:
             self._meters.append((subscription, meters))
 
-    def meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
+    def get_shared_meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
         """Return the metric values for a worker with these handlers and sinks."""
         # Workers with the same names share their meters, so that many short-lived workers leak no memory.
         with self._lock:
-            return self._shared(subscription, Layout(handlers, sinks))
+            return self._get_totals(subscription, Layout(handlers, sinks))
 
     def describe(self) -> list[Family]:
         """Return the metric families without values, so that the registry can detect duplicate names."""
-        return list(self._families(0, []))
+        return list(self._build_families(0, []))
 
     def collect(self) -> Iterator[Family]:
         with self._lock:
-            published, meters = self._published, list(self._meters)
-        return self._families(
-            published, [LabelledReading((label_value(name),), each.reading()) for name, each in meters]
+            published, meters = self._published_count, list(self._meters)
+        return self._build_families(
+            published, [LabelledReading((to_label_value(name),), each.take_reading()) for name, each in meters]
         )
 
-    def _shared(self, subscription: str, layout: Layout) -> Meters:
+    def _get_totals(self, subscription: str, layout: Layout) -> Meters:
         key = subscription, layout.handlers, layout.sinks
         if key not in self._totals:
             self._totals[key] = Meters(layout.handlers, layout.sinks)
             self._meters.append((subscription, self._totals[key]))
         return self._totals[key]
 
-    def _merge(self, subscription: str, ended: Meters) -> None:
+    def _merge_ended(self, subscription: str, ended: Meters) -> None:
         """Keep the counts of a node that has ended, and remove its other metric values."""
         # The counts are added to those of earlier nodes. A second call does nothing.
         with self._lock:
             if any(meters is ended for _, meters in self._meters):
-                self._shared(subscription, ended.layout).absorb(ended)
+                self._get_totals(subscription, ended.layout).absorb_counts(ended)
                 self._meters = [each for each in self._meters if each[1] is not ended]
 
-    def _families(self, published: int, reads: Sequence[LabelledReading]) -> Iterator[Family]:
-        made = family(self._prefix, BY_NAME["published_total"])
+    def _build_families(self, published: int, reads: Sequence[LabelledReading]) -> Iterator[Family]:
+        made = build_family(self._prefix, BY_NAME["published_total"])
         made.add_metric([], published)  # type: ignore[attr-defined]
         yield made
-        yield from process_families(self._prefix, reads)
+        yield from build_process_families(self._prefix, reads)
 
 
 _applications: WeakKeyDictionary[CollectorRegistry, dict[str, ApplicationCollector]] = WeakKeyDictionary()
 _registering = threading.Lock()
 
 
-def application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
+def get_application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
     """Return the collector of partbox's metrics in a Prometheus registry. Raise SettingsError for a name conflict."""
     # The first call registers it. A name conflict means that the registry has metrics of others with the same names.
     if not isinstance(registry, CollectorRegistry):

@@ -11,7 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster, Instance, Overview
-from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, width
+from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, count_cells
 from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
 
 Labels = tuple[str, ...]
@@ -42,16 +42,16 @@ class LabelledOverview(NamedTuple):
     own_instances: Collection[UUID]
 
 
-def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
+def build_family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
     # `extra` names the labels that come before the metric's own.
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 
 
-def process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
+def build_process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
     """Yield the Prometheus metric families that the worker processes measure."""
     # Readings with the same label values are summed.
     for metric in MEASURED:
-        made = family(prefix, metric, extra)
+        made = build_family(prefix, metric, extra)
         for labels, cells in sorted(_gather_values(metric, readings).items()):
             if metric.buckets:
                 bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
@@ -60,14 +60,14 @@ def process_families(prefix: str, readings: Sequence[LabelledReading], extra: La
             else:
                 made.add_metric(labels, cells[0])  # type: ignore[attr-defined]
         yield made
-    living = family(prefix, BY_NAME["processes"], extra)
+    living = build_family(prefix, BY_NAME["processes"], extra)
     for labels in sorted({read.labels for read in readings}):
-        count = sum(len(read.reading.living) for read in readings if read.labels == labels)
+        count = sum(len(read.reading.living_cells) for read in readings if read.labels == labels)
         living.add_metric(labels, count)  # type: ignore[attr-defined]
     yield living
 
 
-def label_value(value: str) -> str:
+def to_label_value(value: str) -> str:
     """Return a text that is safe to encode as UTF-8, for use as a label value."""
     # Names from the application may hold lone surrogates, which are escaped.
     return value.encode(errors="backslashreplace").decode()
@@ -76,11 +76,11 @@ def label_value(value: str) -> str:
 def _gather_values(metric: Metric, readings: Sequence[LabelledReading]) -> Values:
     found: Values = {}
     for labels, reading in readings:
-        for value in reading.layout.values(metric):
-            cells = _cells(metric, reading, value)
+        for value in reading.layout.list_label_values(metric):
+            cells = _read_cells(metric, reading, value)
             if value == OTHER and not any(cells):
                 continue
-            whole = (*labels, *([label_value(value)] if value else []))
+            whole = (*labels, *([to_label_value(value)] if value else []))
             before = found.get(whole)
             found[whole] = (
                 cells if before is None else [merge_values(metric, pair) for pair in zip(before, cells, strict=True)]
@@ -88,11 +88,11 @@ def _gather_values(metric: Metric, readings: Sequence[LabelledReading]) -> Value
     return found
 
 
-def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
-    at = reading.layout.at(metric.name, value)
+def _read_cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
+    at = reading.layout.find_index(metric.name, value)
     if metric.kind != "gauge":
-        return list(reading.counted[at : at + width(metric)])
-    return [merge_values(metric, [cells[at] for cells in reading.living])]
+        return list(reading.totals[at : at + count_cells(metric)])
+    return [merge_values(metric, [cells[at] for cells in reading.living_cells])]
 
 
 def merge_values(metric: Metric, values: Iterable[float]) -> float:
@@ -100,79 +100,80 @@ def merge_values(metric: Metric, values: Iterable[float]) -> float:
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 
-def database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
+def build_database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
     """Yield the Prometheus metric families that are read from the databases, for all subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue
-        made = family(prefix, metric, extra)
+        made = build_family(prefix, metric, extra)
         for labels, overview, own_instances in overviews:
             for cluster in overview.clusters:
                 for more, value in _ROWS[metric.name](cluster, own_instances):
-                    made.add_metric([*labels, label_value(cluster.subscription), *more], value)  # type: ignore[attr-defined]
+                    made.add_metric([*labels, to_label_value(cluster.subscription), *more], value)  # type: ignore[attr-defined]
         yield made
 
 
-def _single_row(value: Callable[[Cluster], float]) -> Rows:
+def _make_single_row(value: Callable[[Cluster], float]) -> Rows:
     return lambda cluster, _: [((), value(cluster))]
 
 
-def _record_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
+def _list_record_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     counts = {"pending": cluster.pending, "completed": cluster.completed, **cluster.parked}
     return [((status,), counts.get(status, 0)) for status in STATUSES]
 
 
-def _instance_rows(value: Callable[[Instance], float]) -> Rows:
+def _make_instance_rows(value: Callable[[Instance], float]) -> Rows:
     return lambda cluster, _: [
-        ((label_value(each.node), str(each.instance_id)), value(each)) for each in cluster.instances
+        ((to_label_value(each.node), str(each.instance_id)), value(each)) for each in cluster.instances
     ]
 
 
-def _limit_rows(value: Callable[[HandlerLimit], float | None]) -> Rows:
+def _make_limit_rows(value: Callable[[HandlerLimit], float | None]) -> Rows:
     def rows(cluster: Cluster, _: Collection[UUID]) -> Iterator[Row]:
         for each in cluster.limits:
             if (number := value(each)) is not None:
-                yield (label_value(each.handler),), number
+                yield (to_label_value(each.handler),), number
 
     return rows
 
 
-def _owner_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
+def _list_owner_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     ranked = sorted(cluster.instances, key=lambda each: (each.node, each.pid, each.instance_id))
     owners = {
-        each.instance_id: ((label_value(each.node), str(each.instance_id)), rank) for rank, each in enumerate(ranked, 1)
+        each.instance_id: ((to_label_value(each.node), str(each.instance_id)), rank)
+        for rank, each in enumerate(ranked, 1)
     }
     for partition in cluster.partitions:
         who, rank = owners.get(partition.owner, (("", ""), 0)) if partition.owner else (("", ""), 0)
         yield (str(partition.partition), *who), rank
 
 
-def _partition_rows(attribute: str) -> Rows:
+def _make_partition_rows(attribute: str) -> Rows:
     return lambda cluster, _: [((str(each.partition),), getattr(each, attribute) or 0) for each in cluster.partitions]
 
 
 _ROWS: dict[str, Rows] = {
-    "records": _record_rows,
-    "oldest_pending_age_seconds": _single_row(lambda cluster: cluster.oldest_age or 0.0),
-    "partitions": _single_row(lambda cluster: cluster.sums.partitions),
-    "partitions_unowned": _single_row(lambda cluster: cluster.unowned),
+    "records": _list_record_rows,
+    "oldest_pending_age_seconds": _make_single_row(lambda cluster: cluster.oldest_age or 0.0),
+    "partitions": _make_single_row(lambda cluster: cluster.sums.partitions),
+    "partitions_unowned": _make_single_row(lambda cluster: cluster.unowned),
     "partitions_assigned_here": lambda cluster, own_instances: [
         ((), sum(each.owner in own_instances for each in cluster.partitions))
     ],
-    "instance_partitions": _instance_rows(lambda each: each.partitions),
-    "instances": _single_row(lambda cluster: len(cluster.instances)),
-    "instance_heartbeat_age_seconds": _instance_rows(lambda each: each.heartbeat_age),
-    "partition_pending_max": _single_row(lambda cluster: cluster.pending_max),
-    "partition_pending_avg": _single_row(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
-    "subscription_paused": _single_row(lambda cluster: cluster.paused),
-    "blocked_keys": _single_row(lambda cluster: cluster.blocked_keys),
-    "limit_per_second": _limit_rows(lambda each: each.rate),
-    "limit_at_once": _limit_rows(lambda each: each.at_once),
-    "limit_waiting": _limit_rows(lambda each: each.waiting),
-    "limit_wait_seconds": _limit_rows(lambda each: each.waited or 0.0),
-    "segments_ahead": _single_row(lambda cluster: cluster.segments_ahead),
-    "partition_owner": _owner_rows,
-    "partition_epoch": _partition_rows("epoch"),
-    "partition_pending": _partition_rows("pending"),
-    "partition_lag_seconds": _partition_rows("oldest_age"),
+    "instance_partitions": _make_instance_rows(lambda each: each.partitions),
+    "instances": _make_single_row(lambda cluster: len(cluster.instances)),
+    "instance_heartbeat_age_seconds": _make_instance_rows(lambda each: each.heartbeat_age),
+    "partition_pending_max": _make_single_row(lambda cluster: cluster.pending_max),
+    "partition_pending_avg": _make_single_row(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
+    "subscription_paused": _make_single_row(lambda cluster: cluster.paused),
+    "blocked_keys": _make_single_row(lambda cluster: cluster.blocked_keys),
+    "limit_per_second": _make_limit_rows(lambda each: each.rate),
+    "limit_at_once": _make_limit_rows(lambda each: each.at_once),
+    "limit_waiting": _make_limit_rows(lambda each: each.waiting),
+    "limit_wait_seconds": _make_limit_rows(lambda each: each.waited or 0.0),
+    "segments_ahead": _make_single_row(lambda cluster: cluster.segments_ahead),
+    "partition_owner": _list_owner_rows,
+    "partition_epoch": _make_partition_rows("epoch"),
+    "partition_pending": _make_partition_rows("pending"),
+    "partition_lag_seconds": _make_partition_rows("oldest_age"),
 }

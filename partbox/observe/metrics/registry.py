@@ -18,25 +18,23 @@ if TYPE_CHECKING:
 class Display(Observer):
     """An observer that exports all metrics of a process by its own means, such as OpenTelemetry."""
 
-    def show(self, prefix: str, collector: "Collector") -> Callable[[], None]:
+    def export_collector(self, prefix: str, collector: "Collector") -> Callable[[], None]:
         """Export a collector's metrics, whose names begin with `prefix`, until the returned function is called."""
         raise NotImplementedError
 
-    def recorder(self, prefix: str, subscription: str) -> Observer:
+    def build_recorder(self, prefix: str, subscription: str) -> Observer:
         """Return an observer of a worker in this process for metrics that no collector has, such as histograms."""
         raise NotImplementedError
 
 
-def displays(observers: Iterable[Observer]) -> list[Display]:
+def list_displays(observers: Iterable[Observer]) -> list[Display]:
     return [each for each in observers if isinstance(each, Display)]
 
 
-def with_recorders(
-    observers: Sequence[Observer], meter: Meter | None, prefix: str, subscription: str
-) -> list[Observer]:
+def add_recorders(observers: Sequence[Observer], meter: Meter | None, prefix: str, subscription: str) -> list[Observer]:
     """Return the observers of a worker or supervisor, plus the observers that record its metrics."""
     more = [] if meter is None else [MetricsRecorder(meter)]
-    return [*observers, *more, *(each.recorder(prefix, subscription) for each in displays(observers))]
+    return [*observers, *more, *(each.build_recorder(prefix, subscription) for each in list_displays(observers))]
 
 
 class ApplicationRegistry(Observer):
@@ -45,37 +43,37 @@ class ApplicationRegistry(Observer):
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
-        self._application: ApplicationCollector | None = None
+        self._collector: ApplicationCollector | None = None
         if registry is not None:
-            from partbox.observe.metrics.application import application_collector
+            from partbox.observe.metrics.application import get_application_collector
 
-            self._application = application_collector(registry, prefix)
+            self._collector = get_application_collector(registry, prefix)
 
     def show_on(self, display: Display) -> None:
         """Export the metrics of this application through one more exporter."""
-        if self._application is None:
+        if self._collector is None:
             from partbox.observe.metrics.application import ApplicationCollector
 
-            self._application = ApplicationCollector(self._prefix)
-        display.show(self._prefix, self._application)
+            self._collector = ApplicationCollector(self._prefix)
+        display.export_collector(self._prefix, self._collector)
 
     def published(self, events: Sequence[Event]) -> None:
-        if self._application is not None:
-            self._application.count(len(events))
+        if self._collector is not None:
+            self._collector.count_published(len(events))
 
-    def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
+    def get_shared_meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
         """Return the metric values for a worker in this process, or None if no metrics are exported."""
-        return None if self._application is None else self._application.meters(subscription, handlers, sinks)
+        return None if self._collector is None else self._collector.get_shared_meters(subscription, handlers, sinks)
 
-    def separate(
+    def build_node_meters(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
         """Return new metric values for a node, or None if they are neither `wanted` nor shown here."""
-        if not wanted and self._application is None:
+        if not wanted and self._collector is None:
             return None
         meters = Meters(handlers, sinks)
-        if self._application is not None:
-            self._application.add(subscription, meters)
+        if self._collector is not None:
+            self._collector.add_meters(subscription, meters)
         return meters
 
     def __reduce__(self) -> tuple[Any, ...]:

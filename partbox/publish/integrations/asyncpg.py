@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from partbox.errors import PublishError
-from partbox.publish.adapter import AsyncAdapter, Parameters, Unreported
+from partbox.publish.adapter import AsyncAdapter, NonReportingAdapter, Parameters
 from partbox.publish.steps import Copy, Row
 from partbox.publish.values import numbered
 
 
-class AsyncpgAdapter(Unreported, AsyncAdapter):
+class AsyncpgAdapter(NonReportingAdapter, AsyncAdapter):
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
     untold = "open it with `async with outbox.transaction(conn):`"

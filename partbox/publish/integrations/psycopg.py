@@ -7,14 +7,14 @@ from psycopg import AsyncConnection, Connection
 
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.publish import integrations, transaction
-from partbox.publish.adapter import Adapter, AsyncAdapter, Unreported
+from partbox.publish.adapter import Adapter, AsyncAdapter, NonReportingAdapter
 from partbox.publish.bell import database_key_of
 from partbox.publish.steps import Steps, run_steps, run_steps_async
 
 T = TypeVar("T")
 
 
-class _Psycopg(Unreported):
+class _Psycopg(NonReportingAdapter):
     untold = "open it with `with outbox.transaction(conn):`"
 
     def __init__(self, conn: Any) -> None:

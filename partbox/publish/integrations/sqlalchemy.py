@@ -185,7 +185,7 @@ def _copy_by_psycopg(on: Connection, step: Copy) -> int:
 
 
 def _copy_by_async_psycopg(on: Connection, step: Copy) -> int:
-    async def copied_to(driver: Any) -> int:
+    async def copy_to_driver(driver: Any) -> int:
         async with driver.cursor() as cursor:
             async with cursor.copy(step.statement) as copy:
                 for piece in step.lines():
@@ -193,7 +193,7 @@ def _copy_by_async_psycopg(on: Connection, step: Copy) -> int:
             return int(cursor.rowcount)
 
     with _closing_broken_copy(on):
-        return int(_dbapi_connection(on).run_async(copied_to))
+        return int(_dbapi_connection(on).run_async(copy_to_driver))
 
 
 def _copy_by_psycopg2(on: Connection, step: Copy) -> int:

@@ -49,18 +49,18 @@ class MarkRestorer:
     The marks are kept in a transaction-local setting, and are read once per batch."""
 
     def __init__(self) -> None:
-        self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
+        self._cached_script: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
-    def script(self, conn: Connection) -> bytes:
+    def build_script(self, conn: Connection) -> bytes:
         """Return an SQL statement that sets the transaction's marks again. It is empty if there are no marks."""
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:
             return b""
-        if self._read[:2] != (transaction_end, transaction_end.batches):
+        if self._cached_script[:2] != (transaction_end, transaction_end.batch_count):
             kept = " ".join(text for (text,) in _fetch_marks(driver) or () if text)
-            self._read = transaction_end, transaction_end.batches, statements.published_anew(kept)
-        return self._read[2]
+            self._cached_script = transaction_end, transaction_end.batch_count, statements.build_restored_marks(kept)
+        return self._cached_script[2]
 
 
 def check_not_ended(conn: Connection) -> None:

@@ -25,12 +25,13 @@ class LostPartitions(NamedTuple):
     """The numbers of the partitions that this worker process has just lost: partitions that ran, and partitions that
     were already draining for a release."""
 
-    running: list[int]
-    draining: list[int]
+    running_numbers: list[int]
+    draining_numbers: list[int]
 
 
-class TakenUp(NamedTuple):
-    """The result of `Claims.take_up`: the lost, the kept and the new partitions. A kept partition has a new epoch."""
+class OwnershipUpdate(NamedTuple):
+    """The result of `Claims.replace_owned`: the lost, the kept and the new partitions. A kept partition has a new
+    epoch."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -38,21 +39,21 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The stored rows of set-aside (parked) events of some partitions: rows that block their key, `loose` rows that
-    block nothing, and rows of records ahead of the saved cursor."""
+    """The stored rows of set-aside (parked) events of some partitions: rows that block their key, `loose_rows` rows
+    that block nothing, and rows of records ahead of the saved cursor."""
 
-    blocking: Sequence[StoredRow]
+    blocking_rows: Sequence[StoredRow]
     # By partition number.
-    loose: Mapping[int, LooseRows]
+    loose_rows: Mapping[int, LooseRows]
     # Partition numbers and record ids of rows that are parked ahead of the saved cursor.
-    ahead: Sequence[tuple[int, int]]
+    rows_ahead: Sequence[tuple[int, int]]
 
 
 class ParkedLoad(NamedTuple):
     """A started read of the set-aside (parked) events of some partitions. For each partition it has the number of saves
     that changed its parked rows, so that a later change is noticed."""
 
-    changes: Mapping[Partition, int]
+    change_counts: Mapping[Partition, int]
     # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
     needs_ahead: bool
 
@@ -68,50 +69,50 @@ class Claims:
         self._dead_letters = dead_letters
         self._notes = notes
         # True if the last tick left nothing to do and no partition was lost since. Read without the lock.
-        self.settled = False
+        self.is_settled = False
 
     # The saver drops the partitions that it has released.
     @under_lock
-    def owned(self) -> list[OwnedTenure]:
+    def list_tenures(self) -> list[OwnedTenure]:
         """Return a snapshot of all partitions in memory, including lost partitions whose handlers still run."""
         return [
-            OwnedTenure(each.tenure, each.phase, each.draining and each.last_save.is_in_flight, each.parked.version)
+            OwnedTenure(each.tenure, each.phase, each.is_draining and each.last_save.is_in_flight, each.parked.version)
             for each in self._state.partitions.values()
         ]
 
     # The saver drops the partitions that it has released.
     @under_lock
-    def numbers(self) -> set[int]:
+    def list_numbers(self) -> set[int]:
         """Return the numbers of the partitions that this process owns."""
-        return {number for number, each in self._state.partitions.items() if not each.lost}
+        return {number for number, each in self._state.partitions.items() if not each.is_lost}
 
     @under_lock
     def is_known(self, number: int) -> bool:
         """Return True if this process owns the partition, or has lost it while its handlers still run."""
         return number in self._state.partitions
 
-    def count(self) -> int:
+    def count_partitions(self) -> int:
         """Return the number of partitions in memory, without taking the lock."""
         # The number may be outdated at once.
         return len(self._state.partitions)
 
     # One moment ends all that was read before, and begins all that is read from here on.
     @under_lock
-    def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
+    def replace_owned(self, rows: Sequence[OwnedPartition], now: float) -> OwnershipUpdate:
         """Make the owned partitions exactly the partitions in these database rows."""
         # Each of them is read again from its saved cursor. All other partitions are lost.
         # Called after a lost connection, or when the process goes on as another instance.
         mine = {row.partition for row in rows}
         owned = self._state.partitions
         lost = self._lose([each for each in owned.values() if each.number not in mine])
-        kept = [row for row in rows if row.partition in owned and not owned[row.partition].lost]
-        new = [row for row in rows if row.partition not in owned or owned[row.partition].lost]
+        kept = [row for row in rows if row.partition in owned and not owned[row.partition].is_lost]
+        new = [row for row in rows if row.partition not in owned or owned[row.partition].is_lost]
         for row in kept:
             owned[row.partition].reset(now)
-            owned[row.partition].begin(row, now)
+            owned[row.partition].begin_reading(row, now)
         self._adopt(new, now)
-        self._state.owned(now)
-        return TakenUp(lost, kept, new)
+        self._state.on_ownership_change(now)
+        return OwnershipUpdate(lost, kept, new)
 
     # The saver goes through the partitions.
     @under_lock
@@ -119,7 +120,7 @@ class Claims:
         """Start to own the partitions in these database rows."""
         # This worker process has claimed them, or was found to own them already.
         self._adopt(rows, now)
-        self._state.owned(now)
+        self._state.on_ownership_change(now)
 
     # The saver must find each partition either owned or lost, and no tick is noted in between.
     @under_lock
@@ -153,52 +154,55 @@ class Claims:
         owned = self._state.partitions
         for number, partition in list(owned.items()):
             # `dues` has the seconds until the first row of a partition is due that blocks nothing.
-            partition.parked.due_read |= dues.get(number, 1.0) > 0
+            partition.parked.has_read_due |= dues.get(number, 1.0) > 0
             if not partition.has_running_predecessor:
                 partition.predecessor = None
             self._drop_if_over(partition)
         # As long as ticks return the same rows as a settled one, there is nothing to do about them.
         same = {row.partition for row in rows} == owned.keys()
-        self.settled = same and all(_matches_row(owned[row.partition], row) for row in rows)
+        self.is_settled = same and all(_matches_row(owned[row.partition], row) for row in rows)
 
     # Rows that are read after this call are compared with the changes made before it.
     @under_lock
-    def loading(self, numbers: Collection[int]) -> ParkedLoad:
+    def begin_loading(self, numbers: Collection[int]) -> ParkedLoad:
         """Prepare to read the set-aside (parked) events of these partitions from the database."""
         # The claim of the partitions must have committed before.
         # A snapshot from before that may lack the rows that the last owner has parked in its last save.
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.
-        certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
-        return ParkedLoad({each: each.parked.changes for each in certain}, any(not each.parked.known for each in owned))
+        certain = [each for each in owned if not each.is_lost and not each.last_save.is_in_flight]
+        return ParkedLoad(
+            {each: each.parked.change_count for each in certain}, any(not each.parked.are_rows_known for each in owned)
+        )
 
     # No new event may start before all rows that block it are known.
     @under_lock
-    def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
+    def finish_loading(
+        self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float
+    ) -> set[int]:
         """Store the set-aside (parked) events read from the database, and let their partitions run."""
-        # The rows were read since the call of `loading`. The returned partitions have certain rows: no save has changed
-        # them meanwhile.
-        # The rows of a partition are uncertain if a save has changed some since. No new event runs before all rows that
-        # block are known.
+        # The rows were read since the call of `begin_loading`. The returned partitions have certain rows: no save has
+        # changed them meanwhile. The rows of a partition are uncertain if a save has changed some since. No new event
+        # runs before all rows that block are known.
         certain = {
             each.number: each
-            for each, changes in loading.changes.items()
-            if each.parked.changes == changes and not each.last_save.is_in_flight
+            for each, changes in loading.change_counts.items()
+            if each.parked.change_count == changes and not each.last_save.is_in_flight
         }
-        for number, record_id in rows.ahead:
-            if number in certain and not certain[number].parked.known:
-                certain[number].parked.ahead.add(record_id)
+        for number, record_id in rows.rows_ahead:
+            if number in certain and not certain[number].parked.are_rows_known:
+                certain[number].parked.ahead_ids.add(record_id)
         for number, partition in certain.items():
-            blocking = [row for row in rows.blocking if row.partition == number]
-            keys = partition.parked.load(blocking, rows.loose.get(number, LooseRows()), now)
+            blocking = [row for row in rows.blocking_rows if row.partition == number]
+            keys = partition.parked.load_rows(blocking, rows.loose_rows.get(number, LooseRows()), now)
             for key in keys:
-                self._state.wake(partition, key)
-            if partition.parked.early:
-                self._state.early.add(number)
-            if partition.parked.pending:
+                self._state.schedule_wakeup(partition, key)
+            if partition.parked.early_ids:
+                self._state.early_partitions.add(number)
+            if partition.parked.pending_parks:
                 self._state.mark_dirty(partition)
             self._state.park_followers(partition, keys)
-            partition.loaded(versions[number])
+            partition.finish_loading(versions[number])
         return set(certain)
 
     def _is_current(self, tenure: Tenure) -> bool:
@@ -215,15 +219,15 @@ class Claims:
     def _lose(self, partitions: Iterable[Partition]) -> LostPartitions:
         lost = LostPartitions([], [])
         for partition in partitions:
-            if not partition.lost:
-                (lost.draining if partition.draining else lost.running).append(partition.number)
+            if not partition.is_lost:
+                (lost.draining_numbers if partition.is_draining else lost.running_numbers).append(partition.number)
             # If the database still names this process as the owner, the next tick must react.
-            self.settled = False
+            self.is_settled = False
             partition.lose()
-            self._state.dirty.discard(partition)
+            self._state.dirty_partitions.discard(partition)
             self._drop_if_over(partition)
-        if lost.running:
-            self._state.owned(None)
+        if lost.running_numbers:
+            self._state.on_ownership_change(None)
         return lost
 
     def _drain(self, partitions: Iterable[Partition], now: float) -> None:
@@ -231,17 +235,17 @@ class Claims:
             if not partition.is_stopping and partition.may_drain(now):
                 partition.drain()
                 self._state.mark_dirty(partition)
-        self._state.owned(now)
+        self._state.on_ownership_change(now)
 
     def _drop_if_over(self, partition: Partition) -> None:
-        if partition.lost and not partition.is_busy:
-            self._state.drop(partition)
+        if partition.is_lost and not partition.is_busy:
+            self._state.drop_partition(partition)
 
 
 def _matches_row(partition: Partition, row: TickPartition) -> bool:
     # The partition must run, and its epoch and parked rows must agree with its database row. Then there is nothing to
     # do about it.
     parked = partition.parked
-    runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
-    is_mine = row.assigned and row.owned and row.epoch == partition.epoch
+    runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.has_read_due
+    is_mine = row.is_assigned and row.is_owned and row.epoch == partition.epoch
     return runs and is_mine and parked.version >= row.parked_version

@@ -23,32 +23,32 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 class Credit(NamedTuple):
     """The limits of one poll: records per partition, and free bytes in memory.
 
-    `rooms` are new records, and `cap` bounds the late records of each partition. `backlog` is the room of partitions
-    with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in seconds. Pass
-    `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`."""
+    `rooms` are new records, and `late_cap` bounds the late records of each partition. `backlog_room` is the room of
+    partitions with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in
+    seconds. Pass `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`."""
 
     partitions: list[Partition]
     rooms: list[int]
-    bytes: int
-    cap: int
-    backlog: int
+    free_bytes: int
+    late_cap: int
+    backlog_room: int
     is_enough: bool
     patience: float
     blocked_by_slow: set[Partition]
 
-    def is_worth(self, waited: float) -> bool:
+    def is_poll_worthwhile(self, waited: float) -> bool:
         """Return True if the unread records justify a poll, `waited` seconds after the last one."""
         # There must be enough room, or any room after `patience` seconds. Saves free little room, and each poll
         # examines all partitions, so a poll at every save would return almost nothing.
-        return self.backlog > 0 and (self.is_enough or waited > self.patience)
+        return self.backlog_room > 0 and (self.is_enough or waited > self.patience)
 
 
 class MemoryLoad(NamedTuple):
-    """The number of unsaved records, event queues (lanes) and partitions in memory at one moment. `bound` is the most
-    unsaved records that there may be."""
+    """The number of unsaved records, event queues (lanes) and partitions in memory at one moment. `max_records` is the
+    most unsaved records that there may be."""
 
     records: int
-    bound: int
+    max_records: int
     lanes: int
     partitions: int
 
@@ -74,40 +74,47 @@ class Credits:
 
     # Ownership adds and drops partitions, and saves change their phases.
     @under_lock
-    def groups(self, shared: Page | None) -> PollGroups:
+    def group_partitions(self, shared: Page | None) -> PollGroups:
         """Return the partitions that may be polled now, grouped by how they are polled."""
         # Partitions that are behind keep the `shared` page as their own base, because quick polls move the shared page
         # on.
         owned = self._state.partitions.values()
-        cut = any(each.cursor.cut is not None for each in owned)
+        cut = any(each.cursor.cut_page is not None for each in owned)
         if cut:
-            self._budget.left(owned)
+            self._budget.count_free_bytes(owned)
         groups = PollGroups([each for each in owned if self._may_poll(each)], cut=cut)
         if groups.caught_up and shared is not None:
-            groups.stay(shared)
+            groups.keep_pages(shared)
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
         """Record whether these partitions have unread records."""
         # If they have, the poller must read on after the next save.
-        self._state.backlog = bool(groups.behind) or groups.cut or self._budget.is_starved
+        self._state.has_backlog = bool(groups.behind) or groups.has_cut_page or self._budget.is_starved
 
     # Runners and saves free room while it is counted.
     @under_lock
-    def ask(self, partitions: list[Partition]) -> Credit:
+    def grant_credit(self, partitions: list[Partition]) -> Credit:
         """Return how many records and bytes a full poll may read from these partitions."""
         # The `blocked_by_slow` of the result has the running partitions with full windows, or all partitions that run
         # if no bytes are free.
         budget = self._budget
-        left = budget.left(self._state.partitions.values())
+        left = budget.count_free_bytes(self._state.partitions.values())
         rooms = budget.share_rooms(partitions, left)
         pairs = list(zip(partitions, rooms, strict=True))
-        backlog = sum(room for each, room in pairs if each.cursor.full)
+        backlog = sum(room for each, room in pairs if each.cursor.may_have_backlog)
         is_enough = backlog > 0 and budget.is_enough(partitions, backlog)
-        blocked_by_slow = self._blocked_by_slow(each for each, room in pairs if room == 0 and budget.full(each))
+        blocked_by_slow = self._find_blocked(each for each, room in pairs if room == 0 and budget.is_window_full(each))
         patience = LONG_PATIENCE if self._scheduler.is_supplied else SHORT_PATIENCE
         return Credit(
-            partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, patience, blocked_by_slow
+            partitions,
+            rooms,
+            left,
+            budget.compute_late_cap(len(partitions), left),
+            backlog,
+            is_enough,
+            patience,
+            blocked_by_slow,
         )
 
     # Runners and saves free room while it is counted.
@@ -115,8 +122,8 @@ class Credits:
     def recount_bytes(self) -> set[Partition]:
         """Count the bytes of records in memory again. If none are free, return the partitions that hold up reading."""
         # In these partitions, running handlers or handlers with a limit may hold bytes for long.
-        self._budget.left(self._state.partitions.values())
-        return self._blocked_by_slow(())
+        self._budget.count_free_bytes(self._state.partitions.values())
+        return self._find_blocked(())
 
     # A lane ends or its event is parked, but never both.
     @under_lock
@@ -128,18 +135,18 @@ class Credits:
 
     # Runners and saves free room while it is counted.
     @under_lock
-    def widest(self, partitions: Sequence[Partition]) -> list[int]:
+    def find_unshared_rooms(self, partitions: Sequence[Partition]) -> list[int]:
         """Return the number of new records that each partition could read if no other partition shared the page."""
         # The number is limited by the window of the partition, the bound on its unsaved records.
-        return [self._budget.widest(each) for each in partitions]
+        return [self._budget.find_unshared_room(each) for each in partitions]
 
     # Handlers that end free bytes.
     @under_lock
-    def greedy(self, credit: Credit) -> set[int]:
+    def find_greedy(self, credit: Credit) -> set[int]:
         """Return the numbers of partitions that hold too much memory to get another large payload."""
         # Such partitions have more payload bytes than the credit has left, so no partition holds more than half of the
         # bytes that the others leave.
-        return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
+        return {each.number for each in credit.partitions if self._budget.is_greedy(each, credit.free_bytes)}
 
     def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
         """Reserve memory for the rows of a page. Return False if they do not all fit."""
@@ -159,16 +166,16 @@ class Credits:
     def bytes_for_quick_page(self, records: int) -> int:
         """Return how many bytes the large payloads of a quickly polled page may take."""
         # `records` is the number of records of the page. The result is at least 1 if any bytes are free.
-        return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
+        return self._budget.bytes_for_payloads(records, self._budget.count_free_bytes(self._state.partitions.values()))
 
-    def bytes_for_payloads(self, records: int, left: int) -> int:
+    def bytes_for_payloads(self, records: int, free_bytes: int) -> int:
         # `records` is the number of records of the page. The result is at least 1 if any bytes are left.
-        return self._budget.bytes_for_payloads(records, left)
+        return self._budget.bytes_for_payloads(records, free_bytes)
 
-    def came(self, rows: Sequence[Row]) -> None:
+    def note_poll_in_time(self, rows: Sequence[Row]) -> None:
         """Record that a full poll was answered in time, which raises reduced limits again."""
         # The estimated size of a record is updated from these rows.
-        self._budget.came()
+        self._budget.note_poll_in_time()
         self._budget.learn_size(rows)
 
     def note_timeout(self, credit: Credit) -> None:
@@ -178,35 +185,37 @@ class Credits:
 
     # All sums belong to one moment.
     @under_lock
-    def load(self) -> MemoryLoad:
+    def measure_load(self) -> MemoryLoad:
         # Lost partitions do not count. A lane is a queue of events of one key.
-        owned = [each for each in self._state.partitions.values() if not each.lost]
-        records = sum(each.progress.unsaved() for each in owned)
-        return MemoryLoad(records, self._budget.bound(owned), sum(each.count_lanes() for each in owned), len(owned))
+        owned = [each for each in self._state.partitions.values() if not each.is_lost]
+        records = sum(each.progress.count_unsaved() for each in owned)
+        return MemoryLoad(
+            records, self._budget.sum_windows(owned), sum(each.count_lanes() for each in owned), len(owned)
+        )
 
     # The lock guards the partitions and their parked rows.
     @under_lock
     def count_open_rows(self) -> dict[int, int]:
         """Return the number of set-aside events in trouble, by partition."""
         # A partition with too many such parked rows reads no new records (the brake).
-        # This runs in every tick, where calls of the property `lost` would take noticeable time.
+        # This runs in every tick, where calls of the property `is_lost` would take noticeable time.
         owned = self._state.partitions.items()
-        return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}
+        return {number: each.parked.open_count for number, each in owned if each.phase is not Phase.LOST}
 
     def _has_room(self, partition: Partition, ids: list[int]) -> bool:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.room_of(partition)
 
-    def _blocked_by_slow(self, full: Iterable[Partition]) -> set[Partition]:
+    def _find_blocked(self, full: Iterable[Partition]) -> set[Partition]:
         # If no bytes are free, any partition may hold them. While a handler has a limit, lanes that wait for it hold
         # back reading too.
         in_the_way = self._state.partitions.values() if self._budget.is_starved else full
-        return {each for each in in_the_way if each.running or self._scheduler.limited is not None}
+        return {each for each in in_the_way if each.running_count or self._scheduler.limited_queue is not None}
 
     def _may_poll(self, partition: Partition) -> bool:
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():
             return False
-        if partition.cursor.cut is None:
+        if partition.cursor.cut_page is None:
             return phase is not Phase.DRAINING
         # A cut page is read to its end even while the partition drains, because a release saves no cursor inside a cut
         # page. The late records are parked then. Transactional handlers have the late records parked too,

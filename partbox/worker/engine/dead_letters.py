@@ -41,8 +41,8 @@ class HookDelays(NamedTuple):
     """The delays in seconds after a failed call of the dead-letter hook: until the same event is due again, and until
     the hook is called with the next event."""
 
-    event: float
-    next: float
+    until_retry: float
+    until_next: float
 
 
 class DeadLetterQueue:
@@ -58,40 +58,40 @@ class DeadLetterQueue:
         self._began = 0.0  # monotonic seconds
         self._pause = 0.0  # seconds, 0 after a success
         self._resumes_at = 0.0
-        self._hold = MAX_HOLD
+        self._max_hold = MAX_HOLD
 
     # The thread that ends a call may put other events back.
     @under_lock
-    def room(self, now: float) -> int:
+    def count_room(self, now: float) -> int:
         """Return how many more dead events may be loaded into memory at `now` (monotonic seconds)."""
         # After a failed hook call there is no room until the pause is over, and then room for one at a time.
-        list_in_memory = len(self._waiting) + (self._current is not None)
+        in_memory = len(self._waiting) + (self._current is not None)
         if not self._pause or not self._has_hook:
-            return MAX_PREFETCHED - list_in_memory
-        return int(not list_in_memory and now >= self._resumes_at)
+            return MAX_PREFETCHED - in_memory
+        return int(not in_memory and now >= self._resumes_at)
 
     def add(self, dead_letter: DeadLetter) -> None:
         """Queue a dead event for the dead-letter hook. The caller holds the lock."""
         # If there is no hook, the event is recorded as delivered.
         if self._has_hook:
             self._waiting.append(dead_letter)
-            self._state.wakes.dead_letter()
+            self._state.wakes.wake_dead_letters()
         else:
-            self._note(dead_letter, None)
+            self._note_outcome(dead_letter, None)
 
     # Either a release sees the call, or the call does not begin.
     @under_lock
     def take(self, now: float) -> DeadLetter | None:
         """Return the next event for the dead-letter hook, or None."""
-        # The call must be ended with `note_delivered` or `failed`. Events of partitions that are stopping or were read
-        # again are discarded: their rows stay due for the next reader.
+        # The call must be ended with `note_delivered` or `note_failed`. Events of partitions that are stopping or were
+        # read again are discarded: their rows stay due for the next reader.
         while self._waiting:
             dead_letter = self._waiting.popleft()
             partition = dead_letter.partition
             if not partition.is_stopping and partition.incarnation == dead_letter.incarnation:
                 self._current, self._began = dead_letter, now
                 dead_letter.holds_release = True
-                partition.running += 1
+                partition.running_count += 1
                 return dead_letter
         return None
 
@@ -100,21 +100,21 @@ class DeadLetterQueue:
     def note_delivered(self, dead_letter: DeadLetter) -> bool:
         """Record that the dead-letter hook has succeeded. Return False if its call was given up before."""
         # A success ends the pause after a failed call.
-        if not self._end(dead_letter, None):
+        if not self._end_call(dead_letter, None):
             return False
         self._pause = 0.0
         return True
 
     # The call either ends or is given up, and no event is taken before the pause.
     @under_lock
-    def failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
+    def note_failed(self, dead_letter: DeadLetter, now: float, *, away: bool, pauses: bool = True) -> HookDelays | None:
         """Schedule a retry after a failed hook call. Return the delays, or None if the call was given up before."""
         # All loaded events are put back to wait in the database, and single events are loaded after the pause, which
         # doubles with each failure. The first success ends the pause.
         # `away` means that the hook's target does not answer, for any event. `pauses` means that other events wait too.
         pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE if away else LONGEST_OF_ERRORS)
         delays = HookDelays(max(RETRY, pause), pause)
-        if not self._end(dead_letter, delays.event):
+        if not self._end_call(dead_letter, delays.until_retry):
             return None
         if pauses:
             self._pause, self._resumes_at = pause, now + pause
@@ -126,14 +126,14 @@ class DeadLetterQueue:
     def abandon_slow(self, now: float) -> None:
         """Give up a dead-letter hook call that takes too long, so that its partition can be released."""
         # The partition's next owner repeats the event.
-        if self._current is not None and now >= self._began + self._hold:
+        if self._current is not None and now >= self._began + self._max_hold:
             self._end_hold(self._current)
 
     # The saver gathers a release from a partition that no call holds.
     @under_lock
-    def hurry(self, hold: float) -> None:
+    def limit_hold(self, hold: float) -> None:
         """Let a dead-letter hook call delay the release of its partition by at most `hold` seconds from now on."""
-        self._hold = min(self._hold, hold)
+        self._max_hold = min(self._max_hold, hold)
 
     def _put_back_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -141,23 +141,23 @@ class DeadLetterQueue:
             if each.partition.incarnation == each.incarnation:
                 each.partition.parked.put_back(each.event)
 
-    def _end(self, dead_letter: DeadLetter, delay: float | None) -> bool:
+    def _end_call(self, dead_letter: DeadLetter, delay: float | None) -> bool:
         if self._current is not dead_letter:
             return False
         self._current = None
-        self._note(dead_letter, delay)
+        self._note_outcome(dead_letter, delay)
         self._end_hold(dead_letter)
         return True
 
-    def _note(self, dead_letter: DeadLetter, delay: float | None) -> None:
+    def _note_outcome(self, dead_letter: DeadLetter, delay: float | None) -> None:
         partition = dead_letter.partition
-        if not partition.lost and partition.incarnation == dead_letter.incarnation:
-            partition.parked.dead_letter(dead_letter.event, delay)
+        if not partition.is_lost and partition.incarnation == dead_letter.incarnation:
+            partition.parked.note_hook_result(dead_letter.event, delay)
             self._state.mark_dirty(partition)
 
     def _end_hold(self, dead_letter: DeadLetter) -> None:
         if dead_letter.holds_release:
             dead_letter.holds_release = False
-            dead_letter.partition.running -= 1
+            dead_letter.partition.running_count -= 1
             if dead_letter.partition.is_stopping:
                 self._state.mark_dirty(dead_letter.partition)

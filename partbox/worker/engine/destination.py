@@ -12,12 +12,12 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """A mapping from the aggregate type and event type of an event to its handler's endpoint. `of_type` returns the
-    endpoint of all events of one type, or None if the type alone does not decide."""
+    """A mapping from the aggregate type and event type of an event to its handler's endpoint. `find_by_type` returns
+    the endpoint of all events of one type, or None if the type alone does not decide."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
-    def of_type(self, event_type: str) -> object | None: ...
+    def find_by_type(self, event_type: str) -> object | None: ...
 
 
 class Destination(NamedTuple):
@@ -31,7 +31,7 @@ class Destination(NamedTuple):
 
     def accepts_types(self, types: Set[str]) -> bool:
         """Return True if this handler gets every event of each of these types."""
-        return all(self.routes.of_type(each) is self.endpoint for each in types)
+        return all(self.routes.find_by_type(each) is self.endpoint for each in types)
 
     def count_leading(self, rows: Sequence[Row]) -> int:
         """Return how many rows at the start of this list hold events for this handler."""

@@ -61,4 +61,4 @@ class Engine(EngineState):
         # All counts belong to one moment.
         with self.lock:
             owned = self.partitions.values()
-            return not any(each.is_busy or each.parked.open or each.progress.unsaved() for each in owned)
+            return not any(each.is_busy or each.parked.open_count or each.progress.count_unsaved() for each in owned)

@@ -18,7 +18,7 @@ from partbox.events.record import (
     PartitionRows,
     Row,
     lacks_names,
-    microseconds,
+    parse_microseconds,
 )
 from partbox.protocol.cursor import PagePart, ReadRequest
 from partbox.protocol.horizon import Page
@@ -41,21 +41,23 @@ class FetchedPage(NamedTuple):
 
     rows: list[Row]
     # Sizes of large records, by partition and record id.
-    large: dict[int, dict[int, int]]
+    large_sizes: dict[int, dict[int, int]]
     # The first record id that was left out, by partition.
-    ends: dict[int, int]
+    first_omitted: dict[int, int]
     # The most late records that are taken of each partition.
-    cap: int
+    late_cap: int
     # The server's clock at the poll, in microseconds since 2000.
-    clock: int
+    server_clock: int
     stats: PageStats
     # Partitions that may have more records, although there was room for more.
-    cut: Container[int] = ()
+    cut_partitions: Container[int] = ()
 
-    def fits(self) -> bool:
+    def has_usable_rows(self) -> bool:
         """Return True if the page has at least one usable record."""
         # A page has none if it begins, for every partition, with a record whose payload was left out.
-        return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
+        return not self.first_omitted or any(
+            row[ID] < self.first_omitted.get(row[PARTITION], row[ID] + 1) for row in self.rows
+        )
 
 
 class MovedPage(NamedTuple):
@@ -63,7 +65,7 @@ class MovedPage(NamedTuple):
     moved past the rows of the page already."""
 
     partition: Partition
-    reading: PagePart
+    page_part: PagePart
     rows: list[Row]
 
 
@@ -80,11 +82,11 @@ class Intake:
         # With transactional handlers, a late record is parked before any record after it runs.
         self._transactional = transactional
         # Shared lanes that got longer in this critical section.
-        self._lengthened: list[SharedLane] = []
+        self._lengthened_lanes: list[SharedLane] = []
         # The event types that the subscription takes, None for all types.
         self.wanted_types: frozenset[str] | None = None
 
-    def page(
+    def advance_to_page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
         """Advance the read positions of polled partitions to `page`. Return the parts to queue next."""
@@ -95,11 +97,11 @@ class Intake:
             # Cursor and progress move in one step. A save in between would pass records that no lane has.
             with self._lock:
                 for partition, ask, floor in some:
-                    if not partition.lost:
+                    if not partition.is_lost:
                         share = by_partition.get(partition.number) or PartitionRows([], [])
-                        one = self._move(partition, ask, page, floor, share, fetched, together=together)
+                        one = self._move_cursor(partition, ask, page, floor, share, fetched, together=together)
                         # A draining partition may be released at any time, and a release parks only events in lanes.
-                        if one.reading.is_piece or partition.draining:
+                        if one.page_part.is_piece or partition.is_draining:
                             self._hand_over_moved(one, fetched)
                         else:
                             moved.append(one)
@@ -113,7 +115,7 @@ class Intake:
             # The lock is released between portions, so that runners do not wait for a whole page.
             with self._lock:
                 for each in some:
-                    if not each.partition.lost:
+                    if not each.partition.is_lost:
                         self._hand_over_moved(each, fetched)
                 self._wake_lengthened()
 
@@ -124,7 +126,7 @@ class Intake:
             partition = caught_up[number]
             # A partition may be lost between two partitions' steps, but not within one.
             with self._lock:
-                if not partition.lost:
+                if not partition.is_lost:
                     self._move_caught_up(partition, page, share, fetched)
                 self._wake_lengthened()
 
@@ -134,7 +136,7 @@ class Intake:
         for partition in partitions:
             # The check and the move are one step: the saver may drop a lost partition.
             with self._lock:
-                if not partition.lost:
+                if not partition.is_lost:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
@@ -145,13 +147,13 @@ class Intake:
             return True
         # The payload is needed only if the event may run: not if it will be parked as late or by a drain, if it is not
         # due by this clock, or if the subscription does not take its type.
-        if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
+        if partition.is_draining or (self._transactional and row[ID] <= partition.cursor.last_id):
             return False
         return not _is_scheduled(row[AVAILABLE_AT], clock) and (
             self.wanted_types is None or row[EVENT_TYPE] in self.wanted_types
         )
 
-    def _move(
+    def _move_cursor(
         self,
         partition: Partition,
         ask: ReadRequest,
@@ -166,39 +168,39 @@ class Intake:
         # Records behind an omitted payload count as not asked for. `whole` is below 0 if the payload of a late record
         # was omitted. Late records are kept whatever the room.
         late = bisect_right(ids, ask.last_id)
-        end = fetched.ends.get(partition.number)
+        end = fetched.first_omitted.get(partition.number)
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
         kept = late + min(ask.room, whole)
         new, rows = ids[late:kept], rows[:kept]
-        cap = fetched.cap if end is None else min(kept, fetched.cap)
-        if end is not None or partition.number in fetched.cut:
+        cap = fetched.late_cap if end is None else min(kept, fetched.late_cap)
+        if end is not None or partition.number in fetched.cut_partitions:
             # With this room the page counts as full, so the cursor knows that there is more.
             ask = ask.with_room(len(new))
         if end is not None:
             partition.max_records = 2 * max(0, whole) + 1
         elif partition.max_records is not None and (new or not partition.payload_bytes.total):
             partition.raise_max_records()
-        reading = partition.cursor.take(ask, page, floor, ids[:late], new, together=together, cap=cap)
+        reading = partition.cursor.take_page(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.is_piece:
-            partition.progress.take_piece(reading.page, reading.late, reading.last)
-            rows = rows[: len(reading.late)]
+            partition.progress.take_piece(reading.page, reading.late_ids, reading.is_last)
+            rows = rows[: len(reading.late_ids)]
         else:
-            partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised_to)
+            partition.progress.take_page(reading.page, reading.late_ids, reading.new_ids, reading.raised_to)
         return MovedPage(partition, reading, rows)
 
     def _hand_over_moved(self, moved: MovedPage, fetched: FetchedPage) -> None:
         partition, reading, rows = moved
-        had_ahead = bool(partition.parked.ahead)
+        had_ahead = bool(partition.parked.ahead_ids)
         if rows:
-            self._hand_over(partition, rows, len(reading.late), fetched)
+            self._hand_over(partition, rows, len(reading.late_ids), fetched)
         if reading.is_piece:
             # No cursor inside a cut page is saved, so only the last piece makes finished records savable.
-            if partition.draining or (reading.last and partition.progress.count_finished()):
+            if partition.is_draining or (reading.is_last and partition.progress.count_finished()):
                 self._state.mark_dirty(partition)
             return
-        if not partition.cursor.full:
+        if not partition.cursor.may_have_backlog:
             # The dead process cannot have had records from after an uncut page.
-            partition.suspects.left = 0
+            partition.suspects.expected_count = 0
         if had_ahead:
             self._forget_ahead(partition)
 
@@ -207,14 +209,14 @@ class Intake:
     ) -> None:
         rows, ids = share
         reading = partition.cursor.take_quick(page, ids)
-        partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised_to)
+        partition.progress.take_page(reading.page, reading.late_ids, reading.new_ids, reading.raised_to)
         if partition.max_records is not None:
             partition.raise_max_records()
         if fetched is not None:
-            self._hand_over(partition, rows, len(reading.late), fetched)
+            self._hand_over(partition, rows, len(reading.late_ids), fetched)
 
     def _hand_over(self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage) -> None:
-        large = fetched.large.get(partition.number, {})
+        large = fetched.large_sizes.get(partition.number, {})
         large_sizes = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
         for id, bytes in large_sizes:
             partition.payload_bytes.add(id, bytes)
@@ -229,16 +231,16 @@ class Intake:
         # The first `late` records are late.
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
-        # True if nothing is known that could keep a record of the page back. Ids up to `done_to` may be done since
-        # before a lost connection.
+        # True if nothing is known that could keep a record of the page back. Ids up to `max_remembered_id` may be done
+        # since before a lost connection.
         plain = not (
-            parked.ahead
+            parked.ahead_ids
             or parked.chains
-            or partition.draining
-            or partition.suspects.left
+            or partition.is_draining
+            or partition.suspects.expected_count
             or last_late
             or self.wanted_types is not None
-            or (rows and rows[0][ID] <= partition.resumption.done_to)
+            or (rows and rows[0][ID] <= partition.resumption.max_remembered_id)
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
         if plain and self._scheduler.may_share_lanes and partition.may_share_lane and not has_delayed:
@@ -247,11 +249,11 @@ class Intake:
             shared_lane.claim = self._build_claim(partition)
             shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)
             shared_lane.queue.extend(rows)
-            if shared_lane.running or not shared_lane.is_active:
+            if shared_lane.is_running or not shared_lane.is_active:
                 shared_lane.is_active = True
-                self._lengthened.append(shared_lane)
+                self._lengthened_lanes.append(shared_lane)
         else:
-            self._queue_by_key(partition, rows, last_late, fetched.clock, plain=plain, large=large)
+            self._queue_by_key(partition, rows, last_late, fetched.server_clock, plain=plain, large=large)
 
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
@@ -279,18 +281,18 @@ class Intake:
 
     def _wake_lengthened(self) -> None:
         # One call for many lanes costs less than a call for each.
-        if self._lengthened:
-            shared_lanes, self._lengthened = self._lengthened, []
+        if self._lengthened_lanes:
+            shared_lanes, self._lengthened_lanes = self._lengthened_lanes, []
             self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
         # The read position has now passed the records of rows that were parked ahead of the cursor. The keys that they
         # blocked are scheduled. A row that was not met has no record any more, or the saved cursor had passed its
         # record.
-        last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
-        partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
+        last_id = partition.cursor.last_id if partition.cursor.may_have_backlog else float("inf")
+        partition.parked.ahead_ids = {id for id in partition.parked.ahead_ids if id > last_id}
         for key in partition.parked.chains:
-            self._state.wake(partition, key)
+            self._state.schedule_wakeup(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Return True if the event must not run now, after finishing it or setting it aside."""
@@ -301,28 +303,28 @@ class Intake:
         if parked.take_ahead(event.id):
             # The row of the event decides about it, and may run from now on.
             partition.progress.finish([event.id], [b""])
-            self._state.wake(partition, key_of(event))
+            self._state.schedule_wakeup(partition, key_of(event))
         elif event.identity in remembered:
             # Done, or still running, since before a lost connection.
             remembered.discard(event.identity)
-            partition.finish([event.record])
+            partition.finish_rows([event.record])
         elif self.wanted_types is not None and event.event_type not in self.wanted_types:
-            partition.finish([event.record])
+            partition.finish_rows([event.record])
         elif _is_scheduled(event.record[AVAILABLE_AT], clock):
             # A scheduled event never blocks its key.
-            parked.schedule(event)
-        elif partition.draining:
+            parked.park_scheduled(event)
+        elif partition.is_draining:
             # The rest of a cut page is left to the next owner.
             parked.park(event, READY)
         elif partition.suspects.includes(event.id):
             # The event may have killed the last owner, so its attempt is charged before it runs.
-            parked.suspect(event)
+            parked.park_suspect(event)
         elif event.id <= last_late:
             # No transaction begins beside an unfinished late record.
             parked.park(event, READY)
-        elif chain is not None and not chain.caught_up():
+        elif chain is not None and not chain.is_caught_up():
             # Another event of the key must run first.
-            parked.hold(event)
+            parked.park_behind(event)
         else:
             return False
         self._state.mark_dirty(partition)
@@ -339,7 +341,7 @@ def _split_portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _is_scheduled(available_at: bytes | None, clock: int) -> bool:
     # The clock is in microseconds since 2000.
-    return available_at is not None and microseconds(available_at) > clock
+    return available_at is not None and parse_microseconds(available_at) > clock
 
 
 def _sort_share(share: PartitionRows) -> PartitionRows:

@@ -17,18 +17,18 @@ class LastNote(NamedTuple):
     written at most once in a while, that records how far the partition was read."""
 
     # When the next note is due, in monotonic seconds, or infinity if no notes are written.
-    due: float
+    due_at: float
     # The number of records that were finished at that time.
-    finished: int = 0
+    finished_count: int = 0
 
-    def is_over(self, finished: int, now: float, *, release: bool) -> bool:
+    def needs_next_note(self, finished: int, now: float, *, release: bool) -> bool:
         """Return True if the next save of the partition must include a progress note."""
         # Records must have been finished since the last note, and the next note must be due or the partition be
         # released.
-        return finished != self.finished and self.due < inf and (release or now >= self.due)
+        return finished != self.finished_count and self.due_at < inf and (release or now >= self.due_at)
 
     @classmethod
-    def of(cls, now: float, finished: int = 0) -> "LastNote":
+    def from_time(cls, now: float, finished: int = 0) -> "LastNote":
         # The note is written by a save or by the claim of the partition.
         return cls(now + NOTE_EVERY, finished)
 
@@ -39,11 +39,11 @@ class LastSave:
     another save is not yet committed."""
 
     # Monotonic seconds.
-    at: float
+    saved_at: float
     last_id: int
     note: LastNote
     # The number of records that this process had finished when the save was gathered.
-    finished: int = 0
+    finished_count: int = 0
     # True if another save is gathered and not committed. The content of the database is uncertain then.
     is_in_flight: bool = False
 
@@ -51,5 +51,5 @@ class LastSave:
         """Return the state to start from when a partition is read again from its saved position."""
         # Nothing is finished yet. A progress note that was still to be written stays due.
         # If records are saved and not noted, or perhaps saved, the release still owes a note.
-        owed = self.is_in_flight or self.finished != self.note.finished
-        return LastSave(now, last_id, LastNote(self.note.due, NO_COUNT if owed else 0))
+        owed = self.is_in_flight or self.finished_count != self.note.finished_count
+        return LastSave(now, last_id, LastNote(self.note.due_at, NO_COUNT if owed else 0))

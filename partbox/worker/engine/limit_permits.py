@@ -33,22 +33,22 @@ class LimitPermits:
         """Replace the limits of all handlers by `limits`, which maps handler names to limits."""
         # Events of handlers without a limit do not wait.
         limited = self._queue
-        if not limits and self._scheduler.limited is None:
+        if not limits and self._scheduler.limited_queue is None:
             return
         if limited is None:
-            limited = LimitedQueue(self._scheduler.unlimited, self.limit_key_of)
-            limited.share(self._share(), now)
-            self._state.owned = self._note_ownership
-        limited.limit(limits, now)
-        self._scheduler.limit(limited if limits else None)
+            limited = LimitedQueue(self._scheduler.unlimited_queue, self.limit_key_of)
+            limited.change_share(self._compute_share(), now)
+            self._state.on_ownership_change = self._note_ownership
+        limited.apply_limits(limits, now)
+        self._scheduler.set_limited_queue(limited if limits else None)
         self._queue = limited
         self._fetch_evicted()
         self._wake_drivers(limited)
 
-    def covers(self, lane: Lane, event_id: int | None = None) -> bool:
+    def has_permit(self, lane: Lane, event_id: int | None = None) -> bool:
         """Return True if the next event of this queue is permitted to start under its handler's limit."""
         # If `event_id` is given, the permit must be for that event. The lane's runner calls this without the lock.
-        permit = self._permit(lane)
+        permit = self._find_permit(lane)
         return permit is not None and event_id in (None, permit[1])
 
     # The poller may add to the lane's queue.
@@ -62,68 +62,72 @@ class LimitPermits:
             return []
         return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
 
-    def destination(self, lane: Lane, to: Destination) -> Destination:
+    def restrict_destination(self, lane: Lane, to: Destination) -> Destination:
         """Return the handler for a list of events that begins with the events of this queue."""
         # If the lane holds a permit, the destination accepts only events with the permit's limit key.
-        permit = self._permit(lane)
+        permit = self._find_permit(lane)
         if permit is None:
             return to
         limit_key, limit_key_of = permit[0], self.limit_key_of
         return to._replace(limit_key=limit_key, fits=lambda event: limit_key_of(event) == limit_key)
 
-    def next_at(self, now: float) -> float | None:
+    def find_next_check(self, now: float) -> float | None:
         """Return the time (monotonic seconds) at which to check for events that may start, or None."""
         # The poller must call `give_permits` then, unless it is woken before. None means that no time is set.
-        if self._scheduler.limited is None:
+        if self._scheduler.limited_queue is None:
             return None
         # No runner may find a permit between the look and the answer.
         with self._lock:
-            if (limited := self._scheduler.limited) is None:
+            if (limited := self._scheduler.limited_queue) is None:
                 return None
-            limited.poll(now)
-            return limited.next_at(full=self._scheduler.is_full)
+            limited.advance_clock(now)
+            return limited.set_next_timer(full=self._scheduler.is_full)
 
     def give_permits(self, now: float) -> None:
         """Let waiting events of limited handlers start, as far as the limits allow now."""
         # Runners are woken for new permits, lanes that wait long are moved out of memory, and parked events whose turn
         # is near are loaded.
-        if self._scheduler.limited is not None or (self._queue is not None and self._queue.has_evicted):
+        if self._scheduler.limited_queue is not None or (self._queue is not None and self._queue.has_evicted):
             # A runner that is woken must find a lane.
             with self._lock:
                 self._scheduler.evict_slow((), now)
                 self._fetch_evicted()
-                if (limited := self._scheduler.limited) is not None:
-                    limited.poll(now)
+                if (limited := self._scheduler.limited_queue) is not None:
+                    limited.advance_clock(now)
                     limited.note_poller_awake()
-                    self._scheduler.call_runners(len(limited.turns))
+                    self._scheduler.call_runners(len(limited.permit_queues))
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time to check whether waiting events of limited handlers may start."""
         # `give_permits` may find new permits then.
-        if self._scheduler.limited is None:
+        if self._scheduler.limited_queue is None:
             return False
         # A runner that is woken must find a lane.
         with self._lock:
-            at = None if self._scheduler.limited is None else self._scheduler.limited.turns.next_at()
+            at = (
+                None
+                if self._scheduler.limited_queue is None
+                else self._scheduler.limited_queue.permit_queues.find_next_start()
+            )
             return at is not None and at <= now
 
     # All counts belong to one moment.
     @under_lock
-    def waits(self) -> Sequence[LimitWait]:
+    def list_waits(self) -> Sequence[LimitWait]:
         """Return, for each limit key, how many events wait for permission to start, and since when."""
         # The time is that of the first of them.
-        return () if self._scheduler.limited is None else self._scheduler.limited.waits()
+        return () if self._scheduler.limited_queue is None else self._scheduler.limited_queue.list_waits()
 
-    def _permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        limited = self._scheduler.limited
-        return None if limited is None else limited.covers(lane)
+    def _find_permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
+        limited = self._scheduler.limited_queue
+        return None if limited is None else limited.find_permit(lane)
 
     def _note_ownership(self, now: float | None) -> None:
-        limited, share = self._queue, self._share()
+        limited, share = self._queue, self._compute_share()
         if limited is not None:
             limited.forget_lost()
-        if limited is not None and limited.turns.share != share:
-            limited.share(share, now)
+        if limited is not None and limited.permit_queues.share != share:
+            limited.change_share(share, now)
             self._wake_drivers(limited)
 
     def _fetch_evicted(self) -> None:
@@ -134,20 +138,20 @@ class LimitPermits:
             called = True
             if row.blocks:
                 row.due = 0.0
-                self._state.wake(partition, key)
+                self._state.schedule_wakeup(partition, key)
             else:
-                partition.parked.early[row.id] = None
-                self._state.early.add(partition.number)
+                partition.parked.early_ids[row.id] = None
+                self._state.early_partitions.add(partition.number)
         if called:
-            self._state.wakes.poll()
+            self._state.wakes.wake_poller()
 
     def _wake_drivers(self, limited: LimitedQueue) -> None:
         # Runners are woken for events that may now start under the limits. The caller holds the lock.
         # The poller is woken too if its timer is set too late.
         self._scheduler.call_runners(len(limited))
         if limited.advance_timer():
-            self._state.wakes.poll()
+            self._state.wakes.wake_poller()
 
-    def _share(self) -> float:
+    def _compute_share(self) -> float:
         # A draining partition does not count, because its next owner may start handlers before this process knows.
         return sum(not each.is_stopping for each in self._state.partitions.values()) / 256

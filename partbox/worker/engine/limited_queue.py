@@ -31,17 +31,17 @@ INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 class WaitingLane(NamedTuple):
     """A queue of events of one key that waits for a permit of its handler's limit, since the monotonic time `since`.
-    `head` is the id of the first event."""
+    `head_id` is the id of the first event."""
 
     lane: Lane
-    head: int
+    head_id: int
     since: float
 
     def is_stale(self) -> bool:
         """Return True if this entry is outdated: its event no longer needs permission to start."""
         # Either the event has left the head of the lane, or its partition starts no more events.
         queue = self.lane.queue
-        return self.lane.partition.is_stopping or not queue or queue[0].id != self.head
+        return self.lane.partition.is_stopping or not queue or queue[0].id != self.head_id
 
 
 class EvictedRow(NamedTuple):
@@ -64,7 +64,7 @@ class EvictedRow(NamedTuple):
 
     def is_returning(self) -> bool:
         """Return True if loading this event into memory was scheduled but has not happened yet."""
-        return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early)
+        return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early_ids)
 
 
 class EvictableLanes(NamedTuple):
@@ -85,23 +85,24 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """A run queue that starts events only as fast as the limits of their handlers permit. Every method but `covers`
-    needs the engine's lock. `poll` sets the clock (monotonic seconds), and comes before `take`."""
+    """A run queue that starts events only as fast as the limits of their handlers permit. Every method but
+    `find_permit` needs the engine's lock. `advance_clock` sets the clock (monotonic seconds), and comes before
+    `take`."""
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
-        self.unlimited = queue
-        self.turns = PermitQueues[WaitingLane]()
+        self.unlimited_queue = queue
+        self.permit_queues = PermitQueues[WaitingLane]()
         self.limit_key_of = limit_key_of
         self._now = 0.0
         self._unlimited_first = True
         # The limit key of each permit that is held, and the id of its event.
         self._permits: dict[Lane, tuple[LimitKey, int]] = {}
         # The time up to which the turns of evicted lanes are assigned.
-        self._promised: dict[LimitKey, float] = {}
+        self._promised_until: dict[LimitKey, float] = {}
         # In the order in which the rows are loaded again.
-        self._evicted: defaultdict[LimitKey, deque[EvictedRow]] = defaultdict(deque)
+        self._evicted_rows: defaultdict[LimitKey, deque[EvictedRow]] = defaultdict(deque)
         # Rows that were scheduled to be loaded, and may not be loaded yet.
-        self._returning: dict[LimitKey, list[EvictedRow]] = {}
+        self._returning_rows: dict[LimitKey, list[EvictedRow]] = {}
         # Limit keys with evicted rows, whose lines may be short.
         self._short_queues: set[LimitKey] = set()
         self._evicted_at = 0.0
@@ -109,7 +110,7 @@ class LimitedQueue:
         self._timer_at = inf
 
     def __len__(self) -> int:
-        return len(self.unlimited) + len(self.turns)
+        return len(self.unlimited_queue) + len(self.permit_queues)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
         """Add queues of events of one key that are ready to run, under the limits of their handlers."""
@@ -117,7 +118,7 @@ class LimitedQueue:
         # front of new events.
         free = []
         for lane in lanes:
-            limit_key = self._limit_key(lane)
+            limit_key = self._find_limit_key(lane)
             if limit_key is None:
                 free.append(lane)
             else:
@@ -125,16 +126,20 @@ class LimitedQueue:
                 if parked:
                     lane.partition.parked.count_as_waiting(lane.key)
                 # A parked event is older than the events that were just read, and has waited before.
-                self.turns.add(limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked)
+                self.permit_queues.add(
+                    limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked
+                )
         if free:
-            self.unlimited.add(free, due=due)
+            self.unlimited_queue.add(free, due=due)
 
-    def poll(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         """Set the queue's clock to `now`, and requeue event queues whose turn came but cannot be used."""
         # The first event of such a lane has changed, or its partition is stopping, when its turn for a permit comes.
         self._now = max(now, self._now)
-        while (limit_key := self.turns.next(self._now)) is not None and self.turns.first(limit_key).is_stale():
-            self._requeue(self.turns.take(limit_key, lambda _: True, 1))
+        while (limit_key := self.permit_queues.find_next_key(self._now)) is not None and self.permit_queues.peek_first(
+            limit_key
+        ).is_stale():
+            self._requeue(self.permit_queues.take_joining(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
         """Return the next event queues to run, with or without a handler limit in turns."""
@@ -142,21 +147,21 @@ class LimitedQueue:
         # another limit key.
         # Lanes without a limit, and a lane that gets a permit of its limit, have alternate turns.
         self._unlimited_first = not self._unlimited_first
-        limit_key = self.turns.next(self._now)
-        if limit_key is None or (self._unlimited_first and len(self.unlimited)):
-            return self.unlimited.take() if len(self.unlimited) else []
-        waiting = self.turns.start(limit_key, self._now)
-        self._permits[waiting.lane] = limit_key, waiting.head
-        if limit_key in self._evicted:
+        limit_key = self.permit_queues.find_next_key(self._now)
+        if limit_key is None or (self._unlimited_first and len(self.unlimited_queue)):
+            return self.unlimited_queue.take() if len(self.unlimited_queue) else []
+        waiting = self.permit_queues.start_first(limit_key, self._now)
+        self._permits[waiting.lane] = limit_key, waiting.head_id
+        if limit_key in self._evicted_rows:
             self._short_queues.add(limit_key)
-        self.poll(self._now)
+        self.advance_clock(self._now)
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
         """Remove and return queues of this limit key, or of no limit, until `most` of their events join a list."""
         # `joining` counts the events of a lane that join.
         if limit_key is None:
-            return self.unlimited.take_joining(joining, most)
+            return self.unlimited_queue.take_joining(joining, most)
         left = most
 
         def joins(waiting: WaitingLane) -> bool:
@@ -165,24 +170,24 @@ class LimitedQueue:
             left -= many
             return many > 0
 
-        return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
+        return [each.lane for each in self.permit_queues.take_joining(limit_key, joins, SEARCHED * most)]
 
-    def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
+    def find_permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
         """Return the limit key and the event id of the permit that a lane (queue of one key) holds, or None."""
         # Any thread may call this without the lock.
         return self._permits.get(lane)
 
-    def ended(self, lanes: Sequence[Lane]) -> None:
+    def return_permits(self, lanes: Sequence[Lane]) -> None:
         """Give back the start permissions of event queues that no longer run, so that other events can start."""
         for lane in lanes if self._permits else ():
             if (permit := self._permits.pop(lane, None)) is not None:
-                self.turns.end(permit[0], self._now)
+                self.permit_queues.end_call(permit[0], self._now)
 
-    def next_at(self, *, full: bool) -> float | None:
+    def set_next_timer(self, *, full: bool) -> float | None:
         """Return when the poller must next check for events that may start, or None. Set its timer to that time."""
         # If permits are ready and the process is not `full`, the time is soon, as woken runners may change it.
-        at = self.turns.next_at()
-        if at is None and not (len(self.turns) and not full):
+        at = self.permit_queues.find_next_start()
+        if at is None and not (len(self.permit_queues) and not full):
             self._timer_at = inf
             return None
         self._timer_at = max(at or 0.0, self._now + POLL_INTERVAL)
@@ -191,7 +196,7 @@ class LimitedQueue:
     def advance_timer(self) -> bool:
         """Move the poller's timer forward to the next start permission. Return True if the poller must be woken."""
         # The timer is changed only if the next permit comes earlier.
-        at = self.turns.next_at()
+        at = self.permit_queues.find_next_start()
         if at is None or at > self._timer_at - POLL_INTERVAL:
             return False
         self._timer_at = at
@@ -201,27 +206,32 @@ class LimitedQueue:
         """Record that the poller is awake. The poller asks for the time of the next permit before it sleeps."""
         self._timer_at = self._now
 
-    def limit(self, limits: Mapping[str, Limit], now: float) -> None:
+    def apply_limits(self, limits: Mapping[str, Limit], now: float) -> None:
         """Replace the limits of all handlers, and requeue events whose handlers have no limit any more."""
-        self.poll(now)
-        self._requeue(self.turns.limit(limits, self._now))
-        self._short_queues.update(self._evicted)
-        self.poll(now)
+        self.advance_clock(now)
+        self._requeue(self.permit_queues.replace_limits(limits, self._now))
+        self._short_queues.update(self._evicted_rows)
+        self.advance_clock(now)
 
-    def share(self, share: float, now: float | None) -> None:
+    def change_share(self, share: float, now: float | None) -> None:
         """Set the fraction (0 to 1) of each limit that this process may use. `now` is None if the share has shrunk."""
         # The share is the fraction of all partitions that this process owns.
-        self.poll(self._now if now is None else now)
-        self.turns.change_share(share, self._now)
+        self.advance_clock(self._now if now is None else now)
+        self.permit_queues.change_share(share, self._now)
         self.drop_stale()
 
     def drop_stale(self) -> None:
         """Remove waiting event queues whose partition was lost or whose first event was parked meanwhile."""
         # Such a queue no longer needs a permit to start.
-        self._requeue([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
-        self.poll(self._now)
+        self._requeue(
+            [
+                waiting
+                for _, waiting in self.permit_queues.remove_matching(lambda each, _, __: each.is_stale(), self._now)
+            ]
+        )
+        self.advance_clock(self._now)
 
-    def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
+    def take_evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
         """Remove and return the event queues whose events should leave memory while they wait for a permit."""
         # A lane that would wait for long is evicted where memory is needed: its events are
         # parked, once, and loaded again shortly before their turn. So a backlog costs one row per event, however long
@@ -235,11 +245,11 @@ class LimitedQueue:
         def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
             lane, row, few = waiting.lane, waiting.lane.queue[0].parked, max(1.0, _count_starts(bounds, KEEP_SECONDS))
             if lane.partition not in full:
-                return row is not None and not row.charged and ahead >= max(MIN_LANES, few)
+                return row is not None and not row.is_charged and ahead >= max(MIN_LANES, few)
             is_long = len(lane.queue) > few
             if row is None:
                 return ahead + 1 > _count_starts(bounds, KEEP_SECONDS_FULL) or is_long or waiting.since < before
-            must_leave = not row.charged and ahead >= few
+            must_leave = not row.is_charged and ahead >= few
             if not must_leave and len(lane.queue) > 1 and (is_long or lane.queue[-1].parked is None):
                 oversized.append(lane)
             return must_leave
@@ -247,18 +257,18 @@ class LimitedQueue:
         if now < self._evicted_at + (INTERVAL_FULL if full else INTERVAL_ELSE):
             return EvictableLanes()
         self._evicted_at = now
-        self.poll(now)
+        self.advance_clock(now)
         self.drop_stale()
-        self._promised = {limit_key: until for limit_key, until in self._promised.items() if until > now}
-        removed = self.turns.remove(must_leave, now)
+        self._promised_until = {limit_key: until for limit_key, until in self._promised_until.items() if until > now}
+        removed = self.permit_queues.remove_matching(must_leave, now)
         return EvictableLanes(
             [(each.lane, limit_key, self._promise_delay(limit_key, now)) for limit_key, each in removed], oversized
         )
 
-    def evict(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
+    def note_evicted(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
         """Record that the first event of a queue has left memory, so that it is loaded again in time."""
-        # The lane was returned by `evictable`, and its event was parked as `row`.
-        self._evicted[limit_key].append(
+        # The lane was returned by `take_evictable`, and its event was parked as `row`.
+        self._evicted_rows[limit_key].append(
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
         )
         self._short_queues.add(limit_key)
@@ -270,34 +280,34 @@ class LimitedQueue:
         # Parked rows are yielded shortly before they get a permit. If the limit of a limit key is gone, all its rows
         # are yielded.
         for limit_key in [*self._short_queues]:
-            evicted, room = self._evicted[limit_key], inf
-            returning = [each for each in self._returning.pop(limit_key, ()) if each.is_returning()]
-            if self.turns.has_limit(limit_key[0]):
+            evicted, room = self._evicted_rows[limit_key], inf
+            returning = [each for each in self._returning_rows.pop(limit_key, ()) if each.is_returning()]
+            if self.permit_queues.has_limit(limit_key[0]):
                 # Only parked events count here: new events are younger than evicted events, and come after them.
-                _, in_line = self.turns.count(limit_key)
-                room = max(1.0, _count_starts(self.turns.bounds(limit_key[0]), KEEP_SECONDS)) - in_line
-            while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.unsaved)):
+                _, in_line = self.permit_queues.count_waiting(limit_key)
+                room = max(1.0, _count_starts(self.permit_queues.bounds_of(limit_key[0]), KEEP_SECONDS)) - in_line
+            while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.is_unsaved)):
                 each = evicted.popleft()
                 if not each.is_obsolete():
                     returning.append(each)
                     yield each
             if not evicted:
-                del self._evicted[limit_key]
+                del self._evicted_rows[limit_key]
             elif returning:
-                self._returning[limit_key] = returning
+                self._returning_rows[limit_key] = returning
             if not evicted or room <= 0:
                 self._short_queues.discard(limit_key)
 
     def forget_lost(self) -> None:
         """Forget events to be loaded again in partitions that this process lost or is about to release."""
         # The partitions of the parked rows are lost or draining.
-        self._returning.clear()
-        for limit_key, evicted in [*self._evicted.items()]:
+        self._returning_rows.clear()
+        for limit_key, evicted in [*self._evicted_rows.items()]:
             kept = deque(each for each in evicted if not each.partition.is_stopping)
             if kept:
-                self._evicted[limit_key] = kept
+                self._evicted_rows[limit_key] = kept
             else:
-                del self._evicted[limit_key]
+                del self._evicted_rows[limit_key]
 
     @property
     def has_evicted(self) -> bool:
@@ -307,39 +317,39 @@ class LimitedQueue:
     def count_keyless(self) -> int:
         """Return the number of waiting event queues whose first event is set aside (parked) and has no aggregate id."""
         # The lanes wait for a permit of a handler's limit.
-        lanes = (each.lane for _, bucket in self.turns.waiting() for each in bucket.waiting)
+        lanes = (each.lane for _, bucket in self.permit_queues.iter_waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
     def _promise_delay(self, limit_key: LimitKey, now: float) -> float:
-        pace, _, most = self.turns.bounds(limit_key[0])
+        pace, _, most = self.permit_queues.bounds_of(limit_key[0])
         # Without a rate, assume that each call takes a second.
         speed = pace or most
-        in_line, _ = self.turns.count(limit_key)
+        in_line, _ = self.permit_queues.count_waiting(limit_key)
         # The turn comes after all lanes in line, and all lanes evicted before.
-        at = max(self._promised.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
-        self._promised[limit_key] = at + 1 / speed
+        at = max(self._promised_until.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
+        self._promised_until[limit_key] = at + 1 / speed
         return at - now
 
-    def waits(self) -> list[LimitWait]:
+    def list_waits(self) -> list[LimitWait]:
         """Return the number of events that wait for permission to start, for each limit key."""
         # The events are in memory or were parked meanwhile. For events of one aggregate that were evicted together,
         # only the first counts.
         waits = {
             limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
-            for limit_key, bucket in self.turns.waiting()
+            for limit_key, bucket in self.permit_queues.iter_waiting()
             if (waiting := bucket.waiting)
         }
-        for limit_key, evicted in self._evicted.items():
+        for limit_key, evicted in self._evicted_rows.items():
             _, events, since = waits.get(limit_key, LimitWait(limit_key, 0, inf))
             waits[limit_key] = LimitWait(limit_key, events + len(evicted), min(since, evicted[0].since))
         return [*waits.values()]
 
-    def _limit_key(self, lane: Lane) -> LimitKey | None:
+    def _find_limit_key(self, lane: Lane) -> LimitKey | None:
         if isinstance(lane, SharedLane) or not lane.queue or lane.partition.is_stopping:
             return None
         limit_key = self.limit_key_of(lane.queue[0])
         # A limit that is not in force any more, or not yet, does not count.
-        return limit_key if limit_key is not None and self.turns.has_limit(limit_key[0]) else None
+        return limit_key if limit_key is not None and self.permit_queues.has_limit(limit_key[0]) else None
 
     def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)

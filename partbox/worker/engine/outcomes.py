@@ -7,7 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
-from partbox.events.delivered import first_deliveries
+from partbox.events.delivered import build_first_deliveries
 from partbox.events.record import IDENTITY, ROUTE, Row
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.verdict import Verdict
@@ -49,12 +49,12 @@ class Outcomes:
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._lock = state.lock
-        # Events of a running list that are behind the `current` event of their lane and have not ended.
+        # Events of a running list that are behind the `current_event` event of their lane and have not ended.
         self._followers: dict[Lane, list[DeliveredEvent]] = {}
 
     # The partition may be lost or read anew between the check of its incarnation and the note.
     @under_lock
-    def settle(
+    def settle_event(
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
     ) -> bool:
         """Record the result of an event that is not plainly done. Return True if observers must hear of it."""
@@ -62,8 +62,8 @@ class Outcomes:
         partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
         lane.parked_running = None if lane.parked_running is event else lane.parked_running
         self._note_ended(lane, event)
-        self.record([lane])
-        if partition.lost:
+        self.record_lanes([lane])
+        if partition.is_lost:
             return False
         if partition.incarnation != incarnation:
             # Only a done event is remembered. A failed event runs again when it is read again.
@@ -71,7 +71,7 @@ class Outcomes:
             if done:
                 partition.resumption.remembered.add(event.identity)
             return done
-        self.note(lane, event, verdict)
+        self.note_verdict(lane, event, verdict)
         if event.parked is not None:
             self._state.wake_next_trials()
         self._state.mark_dirty(partition)
@@ -90,7 +90,7 @@ class Outcomes:
             return True
         if pair not in remembered:
             return False
-        if not partition.lost:
+        if not partition.is_lost:
             remembered.discard(pair)
             partition.settle_done(event)
             self._state.mark_dirty(partition)
@@ -103,12 +103,12 @@ class Outcomes:
         # The runner took the event from its lane, the queue of its key.
         partition = lane.partition
         # If the partition was read anew meanwhile, the event comes again.
-        if partition.incarnation != lane.incarnation or partition.lost:
+        if partition.incarnation != lane.incarnation or partition.is_lost:
             return
         chains = partition.parked.chains
         if chains or not partition.may_share_lane:
             # The shared lane was split meanwhile, or must be split now.
-            lane = lane.lane_behind(event)
+            lane = lane.find_lane_behind(event)
         if isinstance(lane, SharedLane):
             lane.types.add({event.event_type}, replace=False)
         lane.queue.appendleft(event if lane.claim is None else event.record)
@@ -122,7 +122,7 @@ class Outcomes:
     def record_done(self, lane: Lane) -> None:
         """Record the events that a queue of one key has finished so far, while it goes on running."""
         # The partition of the lane may have been read anew meanwhile.
-        self.record([lane])
+        self.record_lanes([lane])
 
     # Either this verdict is noted, or the handler's own, never both.
     @under_lock
@@ -131,10 +131,10 @@ class Outcomes:
         # The result is False, and nothing is recorded, if the handler has ended or the partition is lost.
         partition = lane.partition
         # Either this verdict counts or the handler's own, never both.
-        if lane.current is not event or lane.has_ended(event) or partition.lost:
+        if lane.current_event is not event or lane.has_ended(event) or partition.is_lost:
             return False
         if verdict is None:
-            self.note(lane, event, None)
+            self.note_verdict(lane, event, None)
             self._state.mark_dirty(partition)
         else:
             self.evict_slow(lane, verdict)
@@ -147,17 +147,17 @@ class Outcomes:
         # Nothing waits for a save, and no save is under way.
         # A save moves a partition from dirty to in flight. Without the lock, two looks could miss the partition in both
         # places.
-        dirty = self._state.dirty
-        return not any(each.parked.pending or each.last_save.is_in_flight or each in dirty for each in partitions)
+        dirty = self._state.dirty_partitions
+        return not any(each.parked.pending_parks or each.last_save.is_in_flight or each in dirty for each in partitions)
 
     # The lane's current event and its followers change together.
     @under_lock
-    def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
+    def start_list(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         """Record that these first events of a queue are now handled together in one call of a handler."""
         self._start_events(lane, events)
 
     @under_lock
-    def join(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
+    def join_lanes(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
         """Take events for one handler from the front of running queues, and start them as one list."""
         # The events are for the handler `to`. Each lane gives at most `per_lane` events, all lanes at most `most`. A
         # lane that is stopping, was read anew, or has remembered events gives none.
@@ -175,7 +175,7 @@ class Outcomes:
 
     # The partition may be lost or read anew between the check of its incarnation and the note.
     @under_lock
-    def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
+    def finish_list(self, slices: Iterable[ListPart]) -> list[ListPart]:
         """Record all events of a list as done in one step. Return the parts that need single results."""
         # Parts whose events were parked, or whose partition was read again, while the list ran.
         exceptional: list[ListPart] = []
@@ -187,18 +187,18 @@ class Outcomes:
             if partition.incarnation != incarnation or was_parked:
                 exceptional.append(each)
             else:
-                lane.rest()
+                lane.clear_current()
                 self._followers.pop(lane, None)
                 if isinstance(lane, SharedLane):
                     # The caller still refers to the events, so their memory is freed there, without the lock.
-                    lane.hold(())
+                    lane.set_in_hand(())
                 done.setdefault(partition, []).extend(map(_record, events) if rows is None else rows)
         for partition, rows in done.items():
-            partition.finish(rows)
+            partition.finish_rows(rows)
             self._state.mark_dirty(partition)
         return exceptional
 
-    def record(self, lanes: Iterable[Lane]) -> None:
+    def record_lanes(self, lanes: Iterable[Lane]) -> None:
         """Record the events that runners have finished in these event queues. The caller holds the lock."""
         # The rows of the events are in `Lane.done`. Lanes of one partition must be adjacent.
         for partition, neighbours in groupby(lanes, _partition):
@@ -206,36 +206,36 @@ class Outcomes:
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
             for lane in neighbours:
                 if lane.incarnation == incarnation and lane.parked_running is None:
-                    if lane.done:
-                        done += lane.done
-                        lane.done = []
+                    if lane.done_rows:
+                        done += lane.done_rows
+                        lane.done_rows = []
                 else:
                     self._record_exceptional(lane)
             if done:
-                partition.finish(done)
+                partition.finish_rows(done)
                 self._state.mark_dirty(partition)
 
-    def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
+    def note_verdict(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
         """Record an event as done if `verdict` is None, or set it aside with the verdict. The caller holds the lock."""
         # If the parked event blocks its key, the later events of its lane are parked too.
         partition = lane.partition
         if verdict is None:
             partition.settle_done(event)
         elif partition.parked.park(event, verdict).blocks:
-            lane.lane_behind(event).park_waiting()
+            lane.find_lane_behind(event).park_waiting()
 
-    def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
+    def evict_lane(self, lane: Lane, delay: float, now: float) -> ParkedRow:
         """Move the events of a waiting queue out of memory. Return its first row. The caller holds the lock."""
         # The lane waits for a permit. Its first event is parked for `delay` seconds, and the events behind it are
         # parked too.
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
         if partition.parked.put_off(event, now, delay):
-            self._state.wake(partition, lane.key)
+            self._state.schedule_wakeup(partition, lane.key)
         else:
             attempts = event.attempt - 1
             verdict = Verdict(RowState.DEFERRED, attempts, delay, True, AWAITS_PERMIT, is_wait=True, waits=True)
-            self.note(lane, event, verdict)
+            self.note_verdict(lane, event, verdict)
             self._state.mark_dirty(partition)
         if lane.queue:
             lane.park_waiting()
@@ -259,52 +259,52 @@ class Outcomes:
         # The lane's running event and the events behind it are parked, while its handler goes on.
         # The cursor can then move on past a full window. The row is `ready`, unless `verdict` says that the
         # event is over its timeout.
-        partition, event = lane.partition, lane.current
-        # An event that has ended stays `current` until the lane goes on.
+        partition, event = lane.partition, lane.current_event
+        # An event that has ended stays `current_event` until the lane goes on.
         if event is None or lane.has_ended(event):
             return
         if partition.incarnation != lane.incarnation:
             # The partition was read anew since the event started, so the event waits behind itself.
-            lane.lane_behind(event).park_waiting()
+            lane.find_lane_behind(event).park_waiting()
             self._state.mark_dirty(partition)
         elif verdict is None and event.parked is not None:
             self._park_followers(lane, event)
         elif _is_undecided(partition, event):
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
-    def end(self, lanes: Iterable[Lane]) -> None:
+    def end_lanes(self, lanes: Iterable[Lane]) -> None:
         """Record the finished events of event queues that have stopped running. The caller holds the lock."""
         # The lists that the lanes ran are forgotten.
-        self.record(lanes)
+        self.record_lanes(lanes)
         if self._followers:
             for lane in lanes:
                 self._followers.pop(lane, None)
 
     def _record_exceptional(self, lane: Lane) -> None:
-        partition, done = lane.partition, lane.done
+        partition, done = lane.partition, lane.done_rows
         if partition.incarnation != lane.incarnation:
             # The partition was read anew since the lane began to run, so the done events will come again.
             partition.resumption.remembered.update(map(_identity, done[lane.remembered_count :]))
-            lane.incarnation, lane.ended_event = partition.incarnation, lane.current
-        elif done and not partition.lost:
+            lane.incarnation, lane.ended_event = partition.incarnation, lane.current_event
+        elif done and not partition.is_lost:
             if lane.parked_running is not None and lane.parked_running.record in done:
                 # The event was parked while its handler ran, and is done all the same.
                 done.remove(lane.parked_running.record)
-                partition.parked.done(lane.parked_running)
+                partition.parked.note_done(lane.parked_running)
             if done:
-                partition.finish(done)
+                partition.finish_rows(done)
             self._state.mark_dirty(partition)
         lane.parked_running = None
-        lane.done, lane.remembered_count = [], 0
+        lane.done_rows, lane.remembered_count = [], 0
 
     def _start_events(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
-        lane.current, lane.ended_event = events[0] if events else None, None
+        lane.current_event, lane.ended_event = events[0] if events else None, None
         if isinstance(lane, SharedLane):
-            lane.hold(events)
+            lane.set_in_hand(events)
         elif len(events) > 1:
             self._followers[lane] = [*events[1:]]
 
-    def _followers_of(self, lane: Lane) -> list[DeliveredEvent]:
+    def _find_followers(self, lane: Lane) -> list[DeliveredEvent]:
         # The result has the later events of the current handler call that have no result yet.
         # The lane handles them in the same call as its current event.
         if isinstance(lane, SharedLane) and lane.in_hand and lane not in self._followers:
@@ -313,9 +313,9 @@ class Outcomes:
         return self._followers.get(lane, [])
 
     def _note_ended(self, lane: Lane, event: DeliveredEvent) -> None:
-        if event is lane.current:
+        if event is lane.current_event:
             lane.ended_event = event
-        elif event in (followers := self._followers_of(lane)):
+        elif event in (followers := self._find_followers(lane)):
             followers.remove(event)
 
     def _park_running(self, lane: Lane, event: DeliveredEvent, verdict: Verdict) -> None:
@@ -323,9 +323,9 @@ class Outcomes:
         row = partition.parked.park(event, verdict)
         row.keep_running()
         first = {key_of(event)}
-        for follower in self._followers_of(lane):
+        for follower in self._find_followers(lane):
             if (key := key_of(follower)) in first:
-                partition.parked.hold(follower)
+                partition.parked.park_behind(follower)
             else:
                 # Each event of a shared lane blocks its own key.
                 first.add(key)
@@ -334,36 +334,36 @@ class Outcomes:
         lane.parked_running = event
         if (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].blocked_by_slow = True
-        lane.lane_behind(event).park_waiting()
+        lane.find_lane_behind(event).park_waiting()
         self._state.mark_dirty(partition)
 
     def _park_followers(self, lane: Lane, event: DeliveredEvent) -> None:
         partition = lane.partition
         partition.payload_bytes.drop((event.id,))
-        if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
+        if event.parked.is_loaded and (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].blocked_by_slow = True
-        if (rest := lane.lane_behind(event)).queue:
+        if (rest := lane.find_lane_behind(event)).queue:
             rest.park_waiting()
             self._state.mark_dirty(partition)
 
 
 def must_run_alone(event: DeliveredEvent) -> bool:
     """Return True if an event must not be handled in a list: it has failed, or may have killed a process."""
-    return event.attempt > 1 or (event.parked is not None and event.parked.charged)
+    return event.attempt > 1 or (event.parked is not None and event.parked.is_charged)
 
 
 def _is_undecided(partition: Partition, event: DeliveredEvent) -> bool:
     """Return True if an event that a handler runs has no recorded result yet."""
     # Other threads may have recorded one, or parked the event, while the handler ran.
     if event.parked is not None:
-        return event.parked.loaded and event.id not in partition.parked.deleting
+        return event.parked.is_loaded and event.id not in partition.parked.unsaved_deletions
     return not partition.progress.has_finished(event.id)
 
 
 def _take_heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredEvent], list[Row] | None]:
     if isinstance(lane, SharedLane) and lane.claim is not None:
         rows = _take_rows(lane, to, most)
-        return first_deliveries(rows, lane.claim), rows
+        return build_first_deliveries(rows, lane.claim), rows
     queue, routes, endpoint = lane.queue, to.routes, to.endpoint
     taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
@@ -388,7 +388,7 @@ def _take_rows(shared_lane: SharedLane, to: Destination, most: int) -> list[Row]
         queue.clear()
     else:
         rows = [queue.popleft() for _ in range(most)]
-    types = shared_lane.types.known
+    types = shared_lane.types.known_types
     at = len(rows) if types is not None and to.accepts_types(types) else to.count_leading(rows)
     if at == len(rows):
         return rows

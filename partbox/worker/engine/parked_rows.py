@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from partbox.events import DeliveredEvent
 from partbox.events.checks import NEVER_AVAILABLE
-from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.protocol.parking import READY_STATES, Chain, ParkedRow, RowStage, RowState, waits
+from partbox.events.record import AVAILABLE_AT, EVENT_ID, parse_microseconds
+from partbox.protocol.parking import READY_STATES, Chain, ParkedRow, RowStage, RowState, is_chain_waiting
 from partbox.protocol.progress import Progress, free_empty_tables
 from partbox.protocol.rows import IgnoredEvent, LooseRows, ParkedSave, StoredRow
 from partbox.protocol.verdict import Verdict
@@ -49,7 +49,7 @@ class PendingPark:
     row: ParkedRow
     key: Key
     delay: float | None
-    park: ParkedSave
+    parked_save: ParkedSave
 
 
 class ParkedRows:
@@ -67,33 +67,34 @@ class ParkedRows:
         # The version of the rows that were loaded, -1 before the first load.
         self.version = -1
         # The number of committed saves that changed rows. A load that overlaps with such a save is uncertain.
-        self.changes = 0
+        self.change_count = 0
         # Blocking rows by key, in id order.
         self.chains: dict[Key, Chain] = {}
         # Rows that block nothing, while their events are in memory or their change is not saved.
-        self.taken: dict[int, ParkedRow] = {}
+        self.loose_rows: dict[int, ParkedRow] = {}
         # Ids of rows that are parked above the saved cursor and whose records have not been read yet.
-        self.ahead: set[int] = set()
+        self.ahead_ids: set[int] = set()
         # True if every row that blocks nothing and was due has been looked at.
-        self.due_read = False
+        self.has_read_due = False
         # Unsaved changes by record id.
-        self.pending: dict[int, PendingPark] = {}
+        self.pending_parks: dict[int, PendingPark] = {}
         # Ids of rows to delete with the next save.
         self.done_ids: list[int] = []
-        self.ignored: list[IgnoredEvent] = []
+        self.ignored_events: list[IgnoredEvent] = []
         # Event ids of rows that are done, until their deletion is committed.
-        self.deleting: dict[int, bytes] = {}
+        self.unsaved_deletions: dict[int, bytes] = {}
         # Ids of rows that block nothing and may be fetched before they are due.
-        self.early: dict[int, None] = {}
+        self.early_ids: dict[int, None] = {}
         # The number of rows that count against the brake.
-        self.open = 0
+        self.open_count = 0
         # The number of rows that wait for a permit or a time, or are held behind such a row.
-        self.waiting = 0
-        # Changes of `open` (False) and `waiting` (True) by rows that block nothing, which the database does not know.
+        self.waiting_count = 0
+        # Changes of `open_count` (False) and `waiting_count` (True) by rows that block nothing, which the database does
+        # not know.
         self._unsaved_counts = {False: 0, True: 0}
 
     @property
-    def known(self) -> bool:
+    def are_rows_known(self) -> bool:
         """True if the partition's set-aside (parked) events have been loaded from the database."""
         # Before that, no event of the partition runs.
         return self.version >= 0
@@ -105,7 +106,7 @@ class ParkedRows:
     def list_in_memory(self) -> set[int]:
         """Return the record ids of the set-aside (parked) events that are in memory."""
         # Ids of rows that are being deleted because the events are done are returned too.
-        return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
+        return {*self.loose_rows, *self.unsaved_deletions, *(row.id for row in self.list_blocking() if row.is_loaded)}
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
         """Set an event aside in a database row of its own, which the next save writes. Return the row."""
@@ -128,7 +129,7 @@ class ParkedRows:
         if blocks:
             self._add_to_chain(row, key)
         else:
-            self.taken[row.id] = row
+            self.loose_rows[row.id] = row
             self._add_loose_count(row, 1)
             if delay is None and state not in (RowState.DEAD, RowState.SCHEDULED):
                 delay = 0.0
@@ -136,31 +137,31 @@ class ParkedRows:
         self._add_pending(event, row, key, delay, new, verdict)
         return row
 
-    def hold(self, event: DeliveredEvent) -> None:
+    def park_behind(self, event: DeliveredEvent) -> None:
         """Set an event aside so that it waits behind earlier events of the same key."""
         # A stored row whose attempt is not charged (saved before the run) is not changed and only waits again.
         row: ParkedRow | None = event.parked
-        if row is not None and row.blocks and not row.charged:
+        if row is not None and row.blocks and not row.is_charged:
             # A save of a draining partition may have taken the charge back before.
-            if row.loaded:
+            if row.is_loaded:
                 row.put_back()
             self._payload_bytes.drop((row.id,))
         else:
-            suspect = row is not None and row.suspect
+            suspect = row is not None and row.is_suspect
             held = self.park(event, Verdict(RowState.HELD, event.attempt - 1, None, True, None))
             if suspect:
                 held.mark_suspect()
 
-    def suspect(self, event: DeliveredEvent) -> None:
+    def park_suspect(self, event: DeliveredEvent) -> None:
         """Set aside a new event that may have killed a process, to count an attempt before it runs."""
         # The attempt is saved for the parked row (charged).
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
-        self._suspects.left -= 1
+        self._suspects.expected_count -= 1
 
-    def schedule(self, event: DeliveredEvent) -> None:
+    def park_scheduled(self, event: DeliveredEvent) -> None:
         """Set an event aside until the time in its `available_at`."""
         # An event that had failed before it was imported is parked as dead.
-        micros = microseconds(event.record[AVAILABLE_AT])
+        micros = parse_microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
             # For subscriptions that existed at the import the event is parked already, and that row stays.
             self.park(event, Verdict(RowState.DEAD, 0, None, False, FAILED_BEFORE))
@@ -172,28 +173,28 @@ class ParkedRows:
         except OverflowError:
             # The time may be infinity, which PostgreSQL 15 and 16 cannot subtract.
             due = LATEST_DUE
-        park = self.pending[event.id].park
+        park = self.pending_parks[event.id].parked_save
         park.delay, park.due = None, due
 
-    def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
+    def note_hook_result(self, event: DeliveredEvent, delay: float | None) -> None:
         """Record that the dead-letter hook got an event (`delay` is None), or must get it again in `delay` seconds."""
         # An event that was replayed meanwhile has another outcome already, which stays.
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
-        if row.id in self.pending:
+        if row.id in self.pending_parks:
             return
         self._add_pending(event, row, key_of(event), delay, False, None)
-        self.pending[row.id].park.dead_letter = True
+        self.pending_parks[row.id].parked_save.is_dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
         """Drop from memory a dead event that the dead-letter hook did not get."""
         # The row of the event stays due in the database, and is fetched again.
-        if self.taken.get(event.id) is event.parked:
-            del self.taken[event.id]
+        if self.loose_rows.get(event.id) is event.parked:
+            del self.loose_rows[event.id]
             self._payload_bytes.drop((event.id,))
 
-    def done(self, event: DeliveredEvent) -> None:
+    def note_done(self, event: DeliveredEvent) -> None:
         """Record that a set-aside (parked) event is done, so that later events of its key may run."""
         # The next save deletes its row.
         row: ParkedRow = event.parked
@@ -211,7 +212,7 @@ class ParkedRows:
         # The row is in no chain: no key waits for it any more. `event_id` is empty if the event is not done.
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
-        self.deleting[row.id] = event_id
+        self.unsaved_deletions[row.id] = event_id
         row.end_trial()
         # The event may be parked above the saved cursor. If the record is read again, the event is known as done.
         self._progress.refinish(row.id, event_id)
@@ -238,7 +239,7 @@ class ParkedRows:
         elif row.due is None or row.due <= now:
             return False
         else:
-            del self.taken[row.id]
+            del self.loose_rows[row.id]
         row.put_back()
         self._payload_bytes.drop((row.id,))
         return True
@@ -246,86 +247,89 @@ class ParkedRows:
     def take_ahead(self, record_id: int) -> bool:
         """Return True if the record that was just read had been set aside before, and forget its id."""
         # The row of the record was parked ahead of the saved cursor.
-        if record_id in self.ahead:
-            self.ahead.discard(record_id)
+        if record_id in self.ahead_ids:
+            self.ahead_ids.discard(record_id)
             return True
         return False
 
-    def is_met(self, row: ParkedRow) -> bool:
+    def has_reached(self, row: ParkedRow) -> bool:
         """Return True if reading has reached this row's record, so that all earlier events of its key were read."""
         # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read.
-        return row.id not in self.ahead
+        return row.id not in self.ahead_ids
 
-    def is_passed(self, row: ParkedRow) -> bool:
+    def has_passed(self, row: ParkedRow) -> bool:
         """Return True if the partition's saved cursor is past the record of this parked row."""
         # Then only the row keeps the event from being lost.
-        return row.id not in self.ahead and not self._progress.has_finished(row.id)
+        return row.id not in self.ahead_ids and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
         """Remove and return the changes for the next save: changed rows, ids of rows to delete, and ignored events."""
-        unsaved = list(self.pending.values()), self.done_ids, self.ignored
-        self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
+        unsaved = list(self.pending_parks.values()), self.done_ids, self.ignored_events
+        self.pending_parks, self.done_ids, self.ignored_events, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
         """Record that the row changes of a save are committed. Return the keys that may now have events to run."""
-        self.changes += 1
+        self.change_count += 1
         for id in done_ids:
-            self.deleting.pop(id, None)
-            self.taken.pop(id, None)
+            self.unsaved_deletions.pop(id, None)
+            self.loose_rows.pop(id, None)
         keys = []
         for each in pending:
             row = each.row
             row.due = None if each.delay is None else now + each.delay
-            again = self.pending.get(row.id)
+            again = self.pending_parks.get(row.id)
             if again is not None and again.row is row:
                 # The row was changed again meanwhile.
                 continue
-            row.saved()
+            row.note_saved()
             if row.blocks:
                 keys.append(each.key)
-            if row.blocks or not row.loaded:
-                self.taken.pop(row.id, None)
-        free_empty_tables(self.chains, self.taken, self.deleting)
+            if row.blocks or not row.is_loaded:
+                self.loose_rows.pop(row.id, None)
+        free_empty_tables(self.chains, self.loose_rows, self.unsaved_deletions)
         return keys
 
-    def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
+    def load_rows(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
         """Replace the set-aside (parked) events in memory by the stored rows. Return all blocked keys."""
         # `rows` block their keys, `loose` rows block nothing. Changes that are not saved yet are kept.
         # Rows in memory that are changed or being deleted stay as they are.
         known = {row.id: row for row in self.list_blocking()}
-        kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
+        kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.unsaved_deletions.keys()
         # A changed row is kept even if it blocks nothing any more. Otherwise it would run again in its old state before
         # the change is saved. A row of which only the dead letter is unsaved is not kept, because it may have been
         # replayed by now.
-        kept |= {id for id, pending in self.pending.items() if not pending.park.dead_letter}
+        kept |= {id for id, pending in self.pending_parks.items() if not pending.parked_save.is_dead_letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows:
                 del self.chains[key]
         for stored in rows:
             if stored.record_id not in kept and stored.aggregate_id is not None:
-                due = None if stored.due is None else now + stored.due
+                due = None if stored.due_in is None else now + stored.due_in
                 row = ParkedRow(
                     stored.record_id, RowState(stored.state), stored.attempts, True, due, waits=stored.waits
                 )
                 self._suspects.mark_suspect(stored, row)
                 key = make_key(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).insert(row)
-                if stored.started and not row.accused:
+                if stored.was_started and not row.is_accused:
                     self._undo_charge(row, key)
         # Loose rows that wait for a permit may be fetched before they are due.
-        self.early.update(dict.fromkeys(loose.turns))
-        self.open, self.waiting = loose.open + self._unsaved_counts[False], loose.waiting + self._unsaved_counts[True]
+        self.early_ids.update(dict.fromkeys(loose.permit_wait_ids))
+        self.open_count, self.waiting_count = (
+            loose.open_count + self._unsaved_counts[False],
+            loose.waiting_count + self._unsaved_counts[True],
+        )
         for chain in self.chains.values():
-            chain.waits = waits(chain.rows[0], before=chain.waits)
+            chain.waits = is_chain_waiting(chain.rows[0], before=chain.waits)
             self._add_count(chain.count_open(), waits=chain.waits)
         return list(self.chains)
 
-    def due(self, stored: StoredRow, now: float) -> ParkedRow:
+    def build_due_row(self, stored: StoredRow, now: float) -> ParkedRow:
         """Create the in-memory object for a stored row whose event is about to run."""
         # The parked row blocks nothing.
-        due = None if stored.due is None else now + stored.due
+        due = None if stored.due_in is None else now + stored.due_in
         row = ParkedRow(
             stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
         )
@@ -335,18 +339,18 @@ class ParkedRows:
     def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
         # After a lost connection this takes back an attempt that was counted before its event ran.
         # The attempt was saved for the row (a charge). The row is charged again when it runs.
-        row.change()
+        row.mark_changed()
         park = ParkedSave(
             self._number, row.id, *key, "", RowState.READY,
-            blocks=True, attempts=row.attempts, new=False,
+            blocks=True, attempts=row.attempts, is_new=False,
         )  # fmt: skip
-        self.pending[row.id] = PendingPark(row, key, None, park)
+        self.pending_parks[row.id] = PendingPark(row, key, None, park)
 
     def _add_count(self, more: int, *, waits: bool) -> None:
         if waits:
-            self.waiting += more
+            self.waiting_count += more
         else:
-            self.open += more
+            self.open_count += more
 
     def _add_loose_count(self, row: ParkedRow, more: int) -> None:
         if row.state is not RowState.DEAD:
@@ -367,7 +371,7 @@ class ParkedRows:
         self._add_count(row.state is not RowState.DEAD, waits=chain.waits)
         # The head decides whether the chain waits.
         if chain.rows[0] is row:
-            self._recount_chain(chain, waits=waits(row, before=chain.waits))
+            self._recount_chain(chain, waits=is_chain_waiting(row, before=chain.waits))
 
     def _remove_from_chain(self, row: ParkedRow, key: Key) -> None:
         if not row.blocks:
@@ -386,13 +390,13 @@ class ParkedRows:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
         outcome, seconds = (verdict.outcome, verdict.seconds) if verdict else (None, None)
         # An earlier change that was not sent is merged with this one.
-        before = self.pending.get(row.id)
+        before = self.pending_parks.get(row.id)
         if before is not None:
-            new = new or before.park.new
+            new = new or before.parked_save.is_new
             if outcome is None:
-                outcome, seconds = before.park.outcome, before.park.seconds
-            if error is None or (is_wait and before.park.error is not None):
-                error, trace, is_wait = before.park.error, before.park.trace, before.park.is_wait
+                outcome, seconds = before.parked_save.outcome, before.parked_save.seconds
+            if error is None or (is_wait and before.parked_save.error is not None):
+                error, trace, is_wait = before.parked_save.error, before.parked_save.trace, before.parked_save.is_wait
         park = ParkedSave(
             self._number,
             row.id,
@@ -405,9 +409,9 @@ class ParkedRows:
             delay=delay,
             error=error,
             trace=trace,
-            new=new,
+            is_new=new,
             is_wait=is_wait,
             outcome=outcome,
             seconds=seconds,
         )
-        self.pending[row.id] = PendingPark(row, key, delay, park)
+        self.pending_parks[row.id] = PendingPark(row, key, delay, park)

@@ -6,7 +6,7 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from partbox.events import ClaimContext, DeliveredEvent
-from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, row_bytes
+from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, count_row_bytes
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import CursorSave, ParkedSave, StoredRow
 from partbox.protocol.verdict import Verdict
@@ -38,14 +38,14 @@ class DueRow(NamedTuple):
 class DueQuery(NamedTuple):
     """The parameters of a query for set-aside events whose time has come.
 
-    `taken` are ids in memory, `early` ids that may be fetched before they are due, `bytes` the bytes free for events,
-    and `in_line` the parked events in memory that wait for a permit."""
+    `ids_in_memory` are ids in memory, `early_ids` ids that may be fetched before they are due, `free_bytes` the bytes
+    free for events, and `in_line_count` the parked events in memory that wait for a permit."""
 
     partitions: dict[int, Partition]
-    taken: list[int]
-    bytes: int
-    early: list[int]
-    in_line: int
+    ids_in_memory: list[int]
+    free_bytes: int
+    early_ids: list[int]
+    in_line_count: int
 
 
 class SuspectRow(NamedTuple):
@@ -92,15 +92,15 @@ class ParkedScheduler:
     def has_work(self, now: float) -> bool:
         """Return True if some set-aside (parked) events may have to be loaded now."""
         # A key is due, or a suspect row that blocks nothing waits.
-        at = self._state.next_wakeup()
-        return bool(self._state.charges.keyless) or (at is not None and at <= now)
+        at = self._state.find_next_wakeup()
+        return bool(self._state.charges.keyless_partitions) or (at is not None and at <= now)
 
     # The lock guards the wake-ups.
     @under_lock
-    def next_at(self) -> float | None:
+    def find_next_due(self) -> float | None:
         """Return the monotonic time at which the next set-aside events may run, or None."""
         # None means that no key has parked events, or that there is no memory for them.
-        return None if self._budget.is_starved else self._state.next_wakeup()
+        return None if self._budget.is_starved else self._state.find_next_wakeup()
 
     # Trials end with saves and with handlers.
     @under_lock
@@ -114,21 +114,21 @@ class ParkedScheduler:
     def take_keyless(self) -> Collection[int]:
         """Return the numbers of partitions to query for set-aside events that block no other events."""
         # There are suspects that may run now, and rows that may be fetched before they are due.
-        early, self._state.early = self._state.early, set()
-        return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
+        early, self._state.early_partitions = self._state.early_partitions, set()
+        return early | self._state.charges.take_keyless() if self._state.charges.keyless_partitions else early
 
     # Other threads park and save events, which changes the heads.
     @under_lock
-    def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
+    def take_due_keys(self, now: float, most: int) -> tuple[list[WokenKey], int]:
         """Return at most `most` keys whose set-aside events may run now, and the bytes free for them."""
         # Each key comes with its first rows that may run. Its chain of rows is in memory, so this takes no
         # statement.
-        # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to `queue` or
-        # `put_back`.
-        at = self._state.next_wakeup()
+        # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to
+        # `queue_woken` or `put_back`.
+        at = self._state.find_next_wakeup()
         if at is None or at > now:
             return [], 0
-        left = self._budget.left(self._state.partitions.values())
+        left = self._budget.count_free_bytes(self._state.partitions.values())
         return (self._take_woken(now, most) if left > 0 else []), left
 
     def _take_woken(self, now: float, most: int) -> list[WokenKey]:
@@ -136,20 +136,20 @@ class ParkedScheduler:
         while len(found) < most and (waking := self._state.pop_wakeup(now)) is not None:
             partition, key = waking
             chain = partition.parked.chains[key]
-            rows = list(takewhile(partition.parked.is_met, chain.list_runnable(now)))
-            if rows and rows[0].suspect and not self._state.charges.admit(partition, key, rows[0]):
+            rows = list(takewhile(partition.parked.has_reached, chain.list_runnable(now)))
+            if rows and rows[0].is_suspect and not self._state.charges.admit_suspect(partition, key, rows[0]):
                 continue
             for row in rows:
-                row.load()
+                row.mark_loaded()
             if rows:
                 found.append(WokenKey(partition, key, rows))
             elif (at := chain.wakes_at()) is not None and at > now:
-                self._state.wake(partition, key)
+                self._state.schedule_wakeup(partition, key)
         return found
 
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
-    def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
+    def drop_left_out(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
         """Leave out events that could not be fetched, with the later events of their key. Return the other rows."""
         # The rows of each key are put back from the first in `left_out` on.
         kept = []
@@ -164,14 +164,14 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Let the set-aside events of keys from `wake` wait again after they could not be fetched."""
+        """Let the set-aside events of keys from `take_due_keys` wait again after they could not be fetched."""
         # The keys wake again.
         for each in woken:
             self._state.put_back_rows(*each)
 
     # A row must be in its lane before another thread asks whether its key is caught up.
     @under_lock
-    def queue(
+    def queue_woken(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
         """Queue the fetched events of these keys for their handlers. Return the dead events."""
@@ -192,12 +192,12 @@ class ParkedScheduler:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
                 lane.park_waiting()
                 self._state.mark_dirty(partition)
-            in_line = chain.in_line(rows)
+            in_line = chain.select_in_line(rows)
             if len(in_line) < len(rows):
                 self._state.put_back_rows(partition, key, list(rows[len(in_line) :]))
             rows = in_line
         if rows and not partition.is_stopping:
-            self._queue(partition, key, rows, bodies)
+            self._queue_rows(partition, key, rows, bodies)
 
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
@@ -208,35 +208,39 @@ class ParkedScheduler:
         # be fetched before they are due.
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
-        taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
-        left = self._budget.left(self._state.partitions.values()) if mine else 0
-        # The partitions stay in the set until `admit` has seen their early rows.
-        self._state.early.update(number for number, each in mine.items() if each.parked.early)
-        early = islice((id for partition in mine.values() for id in partition.parked.early), most)
-        in_line = 0 if self._scheduler.limited is None else self._scheduler.limited.count_keyless()
+        taken = [
+            id
+            for partition in mine.values()
+            for id in (*partition.parked.loose_rows, *partition.parked.unsaved_deletions)
+        ]
+        left = self._budget.count_free_bytes(self._state.partitions.values()) if mine else 0
+        # The partitions stay in the set until `admit_due` has seen their early rows.
+        self._state.early_partitions.update(number for number, each in mine.items() if each.parked.early_ids)
+        early = islice((id for partition in mine.values() for id in partition.parked.early_ids), most)
+        in_line = 0 if self._scheduler.limited_queue is None else self._scheduler.limited_queue.count_keyless()
         return DueQuery(mine, taken, left, [*early], in_line)
 
     # Each trial is given once.
     @under_lock
-    def admit(
+    def admit_due(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
         """Return the queried rows whose events may run now, and whether all of them may."""
         # The rows are from the query for due rows. A row that was parked and saved during the query is in memory
         # already, and is left out.
         for number, partition in asked.partitions.items():
-            for id in asked.early:
-                partition.parked.early.pop(id, None)
-            if not partition.parked.early:
-                self._state.early.discard(number)
+            for id in asked.early_ids:
+                partition.parked.early_ids.pop(id, None)
+            if not partition.parked.early_ids:
+                self._state.early_partitions.discard(number)
         found = [(asked.partitions[each.partition], each) for each in stored if each.record_id not in left_out]
         due = [
-            DueRow(partition, each, partition.parked.due(each, now))
+            DueRow(partition, each, partition.parked.build_due_row(each, now))
             for partition, each in found
-            if each.record_id not in partition.parked.taken
+            if each.record_id not in partition.parked.loose_rows
         ]
         # An accused row runs alone, so it is admitted first. Otherwise it would wait for all others.
-        accused_first = sorted(due, key=lambda each: not each.row.accused)
+        accused_first = sorted(due, key=lambda each: not each.row.is_accused)
         admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
         return [each for each in due if each.row.id in admitted_ids], len(admitted_ids) == len(due)
 
@@ -263,25 +267,25 @@ class ParkedScheduler:
             elif not partition.is_stopping:
                 self._queue_due(partition, stored, row, bodies)
         for partition in read:
-            partition.parked.due_read = True
+            partition.parked.has_read_due = True
         return buried
 
     # Rows and epochs belong to one moment.
     @under_lock
-    def charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
+    def build_charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
         """Return the save that counts an attempt of events that may have killed a process, before they run."""
         # The rows are suspects. The save is fenced. The attempt counts even if the process dies.
         numbers = {partition.number: partition.epoch for partition, _ in suspects}
         cursors = [CursorSave(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
-        return Charge(cursors, [_build_charge(partition, row, bodies[row.id]) for partition, row in suspects])
+        return Charge(cursors, [_build_charge_row(partition, row, bodies[row.id]) for partition, row in suspects])
 
     # The lock guards the suspects, and the attempts of parked rows.
     @under_lock
-    def charged(self, suspects: Iterable[SuspectRow]) -> None:
+    def note_charged(self, suspects: Iterable[SuspectRow]) -> None:
         """Record that the attempt of events that may have killed a process is saved, so that they may run."""
         # The attempt of each suspect row is committed.
         for partition, row in suspects:
-            partition.suspects.charged(row)
+            partition.suspects.note_charged(row)
 
     def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
         # The record of the parked row must have been read, and a suspect row must have its turn to be charged.
@@ -290,21 +294,21 @@ class ParkedScheduler:
             return True
         # A row whose record is still to be read waits for that. If it were done first, its row would be gone when the
         # next owner reads the record.
-        if not partition.parked.is_met(row):
+        if not partition.parked.has_reached(row):
             return False
-        if not row.suspect:
+        if not row.is_suspect:
             return True
         key = make_key(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)
         # A row of a blocked key is held and does not run, so it is not charged.
-        if chain is not None and not chain.caught_up():
+        if chain is not None and not chain.is_caught_up():
             return True
-        return self._state.charges.admit(partition, None, row)
+        return self._state.charges.admit_suspect(partition, None, row)
 
     def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         # The row of the event blocks nothing. If its key is blocked, the event is parked behind the other events of the
         # key.
-        partition.parked.taken[row.id] = row
+        partition.parked.loose_rows[row.id] = row
         if row.state is RowState.DEAD:
             self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
             return
@@ -313,11 +317,11 @@ class ParkedScheduler:
         )
         chain = partition.parked.chains.get(key)
         # Such a row was admitted uncharged because its key was blocked, and the key may be free by now.
-        uncharged = row.suspect and not row.charged
-        if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
-            self._queue(partition, key, [row], bodies)
+        uncharged = row.is_suspect and not row.is_charged
+        if row.id not in bodies or not (uncharged or (chain is not None and not chain.is_caught_up())):
+            self._queue_rows(partition, key, [row], bodies)
         else:
-            partition.parked.hold(self.event(partition, bodies[row.id], row))
+            partition.parked.park_behind(self.build_event(partition, bodies[row.id], row))
             self._state.mark_dirty(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
@@ -325,10 +329,10 @@ class ParkedScheduler:
         # The event is parked as dead because a process died at each attempt before.
         if partition.is_stopping:
             return []
-        event = self.event(partition, body, row)
+        event = self.build_event(partition, body, row)
         partition.parked.park(event, verdict)
         self._state.mark_dirty(partition)
-        self._state.wake(partition, key_of(event))
+        self._state.schedule_wakeup(partition, key_of(event))
         return [(event, verdict)]
 
     def _queue_dead_letter(self, partition: Partition, stored: StoredRow, row: ParkedRow, body: Row | None) -> None:
@@ -337,10 +341,10 @@ class ParkedScheduler:
             self._state.mark_dirty(partition)
             return
         event = DeliveredEvent(body, self._build_claim(partition), row.attempts, parked=row)
-        partition.payload_bytes.add(row.id, EVENT_OVERHEAD + row_bytes(body))
+        partition.payload_bytes.add(row.id, EVENT_OVERHEAD + count_row_bytes(body))
         self._dead_letters.add(DeadLetter(partition, event, stored.error or ""))
 
-    def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
+    def _queue_rows(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)
         for row in rows:
             body = bodies.get(row.id)
@@ -348,26 +352,26 @@ class ParkedScheduler:
                 partition.parked.delete_orphan(row, key)
                 self._state.mark_dirty(partition)
             else:
-                lane.queue.append(self.event(partition, body, row))
-                partition.payload_bytes.add(row.id, EVENT_OVERHEAD + row_bytes(body))
+                lane.queue.append(self.build_event(partition, body, row))
+                partition.payload_bytes.add(row.id, EVENT_OVERHEAD + count_row_bytes(body))
         if not lane.queue:
-            self._state.wake(partition, key)
+            self._state.schedule_wakeup(partition, key)
         elif not lane.is_active:
             partition.lanes[key] = lane
             self._scheduler.make_ready([lane], due=True)
 
-    def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
+    def build_event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
         """Create the event to handle from a set-aside row and its record. The caller holds the lock."""
         # The event has the number of its next attempt.
         # If the row is charged, the charge has counted this attempt already.
-        attempt = row.attempts + (not row.charged)
+        attempt = row.attempts + (not row.is_charged)
         return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)
 
     def _build_claim(self, partition: Partition) -> ClaimContext:
         return ClaimContext(partition.epoch, *self._claim_parts)
 
 
-def _build_charge(partition: Partition, row: ParkedRow, body: Row) -> ParkedSave:
+def _build_charge_row(partition: Partition, row: ParkedRow, body: Row) -> ParkedSave:
     return ParkedSave(
         partition.number,
         row.id,
@@ -379,6 +383,6 @@ def _build_charge(partition: Partition, row: ParkedRow, body: Row) -> ParkedSave
         attempts=row.attempts + 1,
         # A row that blocks nothing is found in the database by its due time.
         delay=None if row.blocks else 0.0,
-        new=False,
-        charge=True,
+        is_new=False,
+        is_charge=True,
     )

@@ -35,29 +35,29 @@ class Lane:
 
     __slots__ = (
         "claim",
-        "current",
-        "done",
+        "current_event",
+        "done_rows",
         "ended_event",
         "head",
         "incarnation",
         "is_active",
+        "is_running",
         "key",
         "parked_running",
         "partition",
         "queue",
         "remembered_count",
-        "running",
-        "started"
+        "started_at"
     )  # fmt: skip
 
-    # Set when the lane begins to run: the incarnation of the partition that `done` belongs to.
+    # Set when the lane begins to run: the incarnation of the partition that `done_rows` belongs to.
     incarnation: int
-    # Monotonic seconds, set when the lane begins to run and again for each `current` event.
-    started: float
+    # Monotonic seconds, set when the lane begins to run and again for each `current_event` event.
+    started_at: float
     # Shared lane only: the row that its runner took last or is about to take, None while the lane does not run.
     head: Row | None
-    # The `current` event once its outcome is settled. The event stays `current` until the next one begins. The slot is
-    # unset before the first settlement, which most lanes never need.
+    # The `current_event` event once its outcome is settled. The event stays `current_event` until the next one begins.
+    # The slot is unset before the first settlement, which most lanes never need.
     ended_event: DeliveredEvent | None
 
     def __init__(self, partition: "Partition", key: Key) -> None:
@@ -68,17 +68,17 @@ class Lane:
         self.claim: ClaimContext | None = None
         # Rows of events that are done and not recorded yet. The first `remembered_count` rows are in
         # `resumption.remembered` already.
-        self.done: list[Row] = []
+        self.done_rows: list[Row] = []
         self.remembered_count = 0
         # True from when the lane is ready to run until it is empty.
         self.is_active = False
         # True while a runner has the lane.
-        self.running = False
-        self.current: DeliveredEvent | None = None
+        self.is_running = False
+        self.current_event: DeliveredEvent | None = None
         # The event that was parked while its handler went on running.
         self.parked_running: DeliveredEvent | None = None
 
-    def event(self, waiting: Any) -> DeliveredEvent:
+    def build_event(self, waiting: Any) -> DeliveredEvent:
         # The item may be a bare row, of which the event is made.
         return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
@@ -86,17 +86,17 @@ class Lane:
         """Return True if the result of `event`, the current event of this queue, was recorded already."""
         return getattr(self, "ended_event", None) is event
 
-    def begin(self, event: DeliveredEvent, now: float) -> None:
+    def begin_event(self, event: DeliveredEvent, now: float) -> None:
         """Record that the handler of this event starts at `now` (monotonic seconds)."""
-        self.started, self.current = now, event
+        self.started_at, self.current_event = now, event
 
-    def rest(self) -> None:
+    def clear_current(self) -> None:
         """Record that no handler runs for this queue now, because its event's handler has ended."""
-        self.current = None
+        self.current_event = None
 
     def note_done(self, event: DeliveredEvent) -> None:
         """Record that the handler has finished this event, so that the event need not be set aside (parked)."""
-        self.done.append(event.record)
+        self.done_rows.append(event.record)
 
     def take_first(self) -> DeliveredEvent:
         """Remove and return the first event. Raise IndexError if another thread has emptied the queue."""
@@ -125,7 +125,7 @@ class Lane:
         """Set aside (park) all waiting events, because an earlier event of the same key blocks them."""
         # Each parked event has a row of its own.
         for event in self.take_rest():
-            self.partition.parked.hold(event)
+            self.partition.parked.park_behind(event)
 
     def would_overtake(self, event: DeliveredEvent) -> bool:
         """Return True if this first event would run before an event of the same key with a lower id."""
@@ -134,9 +134,9 @@ class Lane:
         if chain is None:
             return False
         id = event.id
-        return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
+        return any(not row.is_loaded for row in chain.iter_before(id)) or any(each.id < id for each in self.queue)
 
-    def lane_behind(self, event: DeliveredEvent) -> "Lane":
+    def find_lane_behind(self, event: DeliveredEvent) -> "Lane":
         """Return the queue in which later events with the key of `event` wait."""
         # For a lane of one key it is the lane itself.
         return self
@@ -167,23 +167,23 @@ class SharedLane(Lane):
     def end_turn(self) -> None:
         """Drop all references to the events of this queue after its runner has finished with it."""
         self.head, self.is_split, self.has_unreported_lanes, self.ended_event = None, False, False, None
-        self.hold(())
+        self.set_in_hand(())
 
-    def hold(self, events: Sequence[DeliveredEvent]) -> None:
+    def set_in_hand(self, events: Sequence[DeliveredEvent]) -> None:
         """Set the events that the runner handles in one call, so that other threads can see which keys run."""
         self.in_hand, self._keys = events, NO_KEYS
 
     def runs_key(self, key: Key) -> bool:
         """Return True if the runner of this shared lane may be handling an event of the key just now."""
         if not self.in_hand:
-            return self.head is not None and key_of(self.event(self.head)) == key
+            return self.head is not None and key_of(self.build_event(self.head)) == key
         # Computed at most once for each list, and only if a caller asks.
         self._keys = self._keys or frozenset(map(key_of, self.in_hand))
         return key in self._keys
 
-    def lane_behind(self, event: DeliveredEvent) -> Lane:
+    def find_lane_behind(self, event: DeliveredEvent) -> Lane:
         """Split this queue by key, and return the queue of later events with the key of `event`."""
-        return self.partition.lane(key_of(event))
+        return self.partition.ensure_lane(key_of(event))
 
 
 class Tenure(NamedTuple):
@@ -209,19 +209,20 @@ class Partition:
         self._lanes: dict[Key, Lane] = {}
         self.shared_lane = SharedLane(self)
         # The number of running lanes, plus a call of the dead-letter hook.
-        self.running = 0
+        self.running_count = 0
         # The object of an earlier tenure in this process, if its handlers still ran when this tenure began.
         self.predecessor: Partition | None = None
         self.suspects = Suspects()
         self.resumption = Resumption()
         # Counts how often this tenure was read from its saved cursor. Outcomes of an older incarnation do not count.
         self.incarnation = 1
-        self.last_save = LastSave(now, owned.last_id, LastNote.of(now) if notes else LastNote(inf))
-        self.begin(owned, now)
+        self.last_save = LastSave(now, owned.last_id, LastNote.from_time(now) if notes else LastNote(inf))
+        self.begin_reading(owned, now)
 
-    def begin(self, owned: OwnedPartition, now: float) -> None:
-        """Start to read the partition from its saved position. Its parked rows are unknown until `loaded` is called."""
-        self._enter(Phase.LOADING)
+    def begin_reading(self, owned: OwnedPartition, now: float) -> None:
+        """Start to read the partition from its saved position. Its parked rows are unknown until `finish_loading` is
+        called."""
+        self._enter_phase(Phase.LOADING)
         self.epoch = owned.epoch
         # True while a transactional handler runs, whose transaction will save the partition.
         self.in_transaction = False
@@ -232,21 +233,21 @@ class Partition:
         self.payload_bytes = PayloadBytes()
         # The most new records to ask for, or None. Set after a page whose payloads had too many bytes.
         self.max_records: int | None = None
-        self.suspects.begin(owned.suspect_until, self.window)
+        self.suspects.set_range(owned.suspect_until, self.window)
         self.parked = ParkedRows(
             self.number, self.progress, self.payload_bytes, self.suspects, dead_letters=self._dead_letters
         )
 
-    def loaded(self, version: int) -> None:
+    def finish_loading(self, version: int) -> None:
         """Record that the set-aside (parked) events are loaded, so that events of the partition may run."""
         # The rows are as of this version. The loading phase ends.
         self.parked.version = version
         if self.phase is Phase.LOADING:
-            self._enter(Phase.RUNNING)
+            self._enter_phase(Phase.RUNNING)
 
     def drain(self) -> None:
         """Start no more handlers in this partition, to release it when the running handlers have ended."""
-        self._enter(Phase.DRAINING)
+        self._enter_phase(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
         """Forget all events that were read, after a lost connection. Handled and running events do not run again."""
@@ -257,25 +258,25 @@ class Partition:
         self.incarnation += 1
         # The runner may append to `done` meanwhile. The records are remembered now, because they may be read again
         # before the turn of the shared lane ends.
-        done = self.shared_lane.done[self.shared_lane.remembered_count :]
+        done = self.shared_lane.done_rows[self.shared_lane.remembered_count :]
         self.shared_lane.remembered_count += len(done)
         self.resumption.remembered.update(map(_identity, done))
-        self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
+        self.resumption.remember_done(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.note_reread()
         for lane in (self.shared_lane, *self._lanes.values()):
             old, lane.queue = lane.queue, deque()
             old.clear()
-        self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
+        self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.is_running}
 
     def lose(self) -> None:
         """Stop all work on a partition that this process no longer owns, and drop its waiting events."""
         # Nothing more of it is started or saved.
-        self._enter(Phase.LOST)
+        self._enter_phase(Phase.LOST)
         self.payload_bytes = PayloadBytes()
         for lane in (self.shared_lane, *self._lanes.values()):
             lane.queue.clear()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter_phase(self, phase: Phase) -> None:
         self.phase = phase
         # No handler starts while this is true. Runners check the flag before each event.
         self.is_stopping = phase in (Phase.DRAINING, Phase.LOST)
@@ -285,12 +286,12 @@ class Partition:
         return Tenure(self.number, self.epoch)
 
     @property
-    def draining(self) -> bool:
+    def is_draining(self) -> bool:
         """True if the partition starts no more handlers, because it is going to be released."""
         return self.phase is Phase.DRAINING
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """True if this process does not own the partition any more."""
         # Nothing of it may be started or saved here.
         return self.phase is Phase.LOST
@@ -298,7 +299,7 @@ class Partition:
     @property
     def is_busy(self) -> bool:
         """True if a handler of the partition runs, from this ownership by the process or from an earlier one."""
-        return self.running > 0 or self.has_running_predecessor
+        return self.running_count > 0 or self.has_running_predecessor
 
     @property
     def has_running_predecessor(self) -> bool:
@@ -316,9 +317,9 @@ class Partition:
         # again, so that a release can save their outcomes. Otherwise the next owner would repeat them,
         # although no lease and no process was lost.
         cursor = self.cursor
-        read_to = cursor.last_id if cursor.full else float("inf")
-        whole = None if cursor.fresh or cursor.cut is not None else read_to
-        return self.resumption.is_over(self.parked, whole, now)
+        read_to = cursor.last_id if cursor.may_have_backlog else float("inf")
+        whole = None if cursor.is_fresh or cursor.cut_page is not None else read_to
+        return self.resumption.is_recheck_over(self.parked, whole, now)
 
     @property
     def lanes(self) -> dict[Key, Lane]:
@@ -333,9 +334,9 @@ class Partition:
         shared_lane = self.shared_lane
         # While the shared lane runs, new events get lanes by key too. The running handler may take long, and the runner
         # may be about to take the first row.
-        shared_lane.is_split, rest = shared_lane.running, shared_lane.take_rest()
+        shared_lane.is_split, rest = shared_lane.is_running, shared_lane.take_rest()
         shared_lane.has_unreported_lanes |= bool(rest)
-        for event in map(shared_lane.event, rest):
+        for event in map(shared_lane.build_event, rest):
             key = key_of(event)
             lane = self._lanes.get(key)
             if lane is None:
@@ -348,7 +349,7 @@ class Partition:
         # There must be no lane by key that they could overtake.
         return not self._lanes and not self.shared_lane.is_split
 
-    def lane(self, key: Key) -> Lane:
+    def ensure_lane(self, key: Key) -> Lane:
         """Return the queue of the events of this key, and create it if there is none."""
         found = self.lanes.get(key)
         if found is None:
@@ -375,7 +376,7 @@ class Partition:
         # The shared lane, a queue for all keys, counts as one.
         return len(self._lanes) + (self.shared_lane.is_active or bool(self.shared_lane.queue))
 
-    def finish(self, rows: list[Row]) -> None:
+    def finish_rows(self, rows: list[Row]) -> None:
         """Record that these records are done, so that the saved position can pass them."""
         # The bytes of their payloads are released.
         ids = [*map(_id, rows)]
@@ -391,34 +392,34 @@ class Partition:
         if self.max_records >= self.window:
             self.max_records = None
 
-    def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
+    def note_saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
         """Record that a save of this partition's position is committed."""
         # `target` is the cursor of the save. When it was gathered, `finished` records had been finished.
         # `noted` is true if the save had a progress note.
-        self.progress.saved(target)
+        self.progress.note_saved(target)
         self.last_save = LastSave(
-            now, target.last_id, LastNote.of(now, finished) if noted else self.last_save.note, finished
+            now, target.last_id, LastNote.from_time(now, finished) if noted else self.last_save.note, finished
         )
-        self.resumption.saved(target.page, target.last_id, self.parked)
+        self.resumption.note_saved(target.page, target.last_id, self.parked)
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
-    def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
+    def build_note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
         """Return the progress note for the partition's next save, or None if none is due."""
         # The note records how far the partition was read. There is none either if there is nothing new to note.
         # A note is always due with a release.
-        if not self.last_save.note.is_over(finished, now, release=release):
+        if not self.last_save.note.needs_next_note(finished, now, release=release):
             return None
-        return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))
+        return ProgressNote(self.number, max(self.progress.find_highest_read(), self.resumption.read_to))
 
-    def waiting(self) -> dict[int, DeliveredEvent]:
+    def collect_waiting(self) -> dict[int, DeliveredEvent]:
         """Return all events of the partition that were read and have not started, by record id."""
         return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
-    def charged(self) -> list[DeliveredEvent]:
+    def list_unstarted_charges(self) -> list[DeliveredEvent]:
         """Return the events whose next attempt is saved already, but that will not start."""
         # Such an attempt is charged (saved before the run). The partition must be stopping.
-        events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
-        return [event for event in events if event.parked is not None and event.parked.charged]
+        events = (event for lane in self.lanes.values() if not lane.is_running for event in lane.queue)
+        return [event for event in events if event.parked is not None and event.parked.is_charged]
 
     def settle_remembered(self) -> None:
         """Record waiting events as done if they had been handled before a lost connection."""
@@ -432,8 +433,8 @@ class Partition:
     def settle_done(self, event: DeliveredEvent) -> None:
         # The saved cursor may then pass a new event. The row of a parked event is deleted.
         if ignored := getattr(event, "ignored", None):
-            self.parked.ignored.append(ignored)
+            self.parked.ignored_events.append(ignored)
         if event.parked is not None:
-            self.parked.done(event)
+            self.parked.note_done(event)
         else:
-            self.finish([event.record])
+            self.finish_rows([event.record])

@@ -20,16 +20,16 @@ class _ChargedRow(NamedTuple):
     row: ParkedRow
     partition: Partition
     incarnation: int
-    accused: bool
+    was_accused: bool
 
     @property
     def is_at_risk(self) -> bool:
         """True if this event would be accused of killing the process, should the process die now."""
         # A row of a partition that was lost or read again is judged there.
         partition, row = self.partition, self.row
-        if partition.lost or partition.incarnation != self.incarnation:
+        if partition.is_lost or partition.incarnation != self.incarnation:
             return False
-        return row.charged or row.unsaved or row.id in partition.parked.deleting
+        return row.is_charged or row.is_unsaved or row.id in partition.parked.unsaved_deletions
 
 
 class _WaitingKey(NamedTuple):
@@ -45,19 +45,19 @@ class Charges:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # Rows that run, or have ended and are not saved.
-        self._charged: list[_ChargedRow] = []
-        self._accused: dict[_WaitingKey, None] = {}
-        self._others: dict[_WaitingKey, None] = {}
+        self._charged_rows: list[_ChargedRow] = []
+        self._accused_keys: dict[_WaitingKey, None] = {}
+        self._other_keys: dict[_WaitingKey, None] = {}
         # Partitions with waiting suspects that block nothing, and whether one of them is accused.
-        self.keyless: dict[int, bool] = {}
+        self.keyless_partitions: dict[int, bool] = {}
 
     @property
-    def waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """True if an event that may have killed a process waits for its turn to run."""
         # An attempt is saved for it (it is charged) before it runs.
-        return bool(self._accused or self._others or self.keyless)
+        return bool(self._accused_keys or self._other_keys or self.keyless_partitions)
 
-    def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
+    def admit_suspect(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
         """Return True if an event that may have killed a process may run now. Otherwise let it wait for its turn."""
         # A start stays noted until the outcome is saved, so a death also accuses events that ended shortly before.
         # Therefore an accused row waits for the saves of all others, and all others wait for its save. At its maximum
@@ -65,47 +65,51 @@ class Charges:
         # after its turn.
         # The row is a suspect. True starts its trial, and False lets its key wait. `key` is None for a row that blocks
         # nothing. `take_next_trials` and `take_keyless` return the keys and partitions whose turn has come.
-        self._prune()
-        free = not self._accused and not any(self.keyless.values()) and self._count_room() > 0
-        if not self._charged if row.accused else free:
+        self._prune_charged()
+        free = not self._accused_keys and not any(self.keyless_partitions.values()) and self._count_room() > 0
+        if not self._charged_rows if row.is_accused else free:
             row.start_trial()
-            self._charged.append(_ChargedRow(row, partition, partition.incarnation, row.accused))
+            self._charged_rows.append(_ChargedRow(row, partition, partition.incarnation, row.is_accused))
             return True
         if key is None:
-            self.keyless[partition.number] = row.accused or self.keyless.get(partition.number, False)
+            self.keyless_partitions[partition.number] = row.is_accused or self.keyless_partitions.get(
+                partition.number, False
+            )
         else:
-            (self._accused if row.accused else self._others)[_WaitingKey(partition, partition.incarnation, key)] = None
+            (self._accused_keys if row.is_accused else self._other_keys)[
+                _WaitingKey(partition, partition.incarnation, key)
+            ] = None
         return False
 
     def take_next_trials(self) -> Iterator[tuple[Partition, Key]]:
         """Remove and yield the keys whose first event may have killed a process and may run now."""
         # These keys are blocked by suspects that may be charged. Accused events, recorded as running at a death, come
         # first.
-        self._prune()
-        if self._accused:
-            if not self._charged:
-                yield from _take_next(self._accused, 1)
+        self._prune_charged()
+        if self._accused_keys:
+            if not self._charged_rows:
+                yield from _take_next(self._accused_keys, 1)
         else:
-            yield from _take_next(self._others, self._count_room())
+            yield from _take_next(self._other_keys, self._count_room())
 
     def take_keyless(self) -> set[int]:
         """Remove and return the partitions with events that may have killed a process and may run now."""
         # The suspect rows of the partitions block nothing, and may be charged now.
-        self._prune()
-        accused = bool(self._accused) or any(self.keyless.values())
-        if self._charged if accused else not self._count_room():
+        self._prune_charged()
+        accused = bool(self._accused_keys) or any(self.keyless_partitions.values())
+        if self._charged_rows if accused else not self._count_room():
             return set()
-        taken, self.keyless = set(self.keyless), {}
+        taken, self.keyless_partitions = set(self.keyless_partitions), {}
         return taken
 
     def _count_room(self) -> int:
-        if any(each.accused for each in self._charged):
+        if any(each.was_accused for each in self._charged_rows):
             return 0
-        running = sum(each.row.charged for each in self._charged)
-        return max(0, min(self._limit - running, self._limit + MAX_UNSAVED - len(self._charged)))
+        running = sum(each.row.is_charged for each in self._charged_rows)
+        return max(0, min(self._limit - running, self._limit + MAX_UNSAVED - len(self._charged_rows)))
 
-    def _prune(self) -> None:
-        self._charged = [each for each in self._charged if each.is_at_risk]
+    def _prune_charged(self) -> None:
+        self._charged_rows = [each for each in self._charged_rows if each.is_at_risk]
 
 
 def _take_next(waiting: dict[_WaitingKey, None], most: int) -> Iterator[tuple[Partition, Key]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from partbox.events.record import Row, row_bytes
+from partbox.events.record import Row, count_row_bytes
 from partbox.protocol import cursor
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.phase import Phase
@@ -51,7 +51,7 @@ class ReadBudget:
         self._max_records: int | None = None
         self._rotation = 0
         # Bytes left when they were last counted, less the bytes reserved since.
-        self._left = 0
+        self._free_bytes = 0
         # The most late records of a poll, if the usual number took too long.
         self._late_cap: int | None = None
         self.is_starved = False
@@ -60,24 +60,24 @@ class ReadBudget:
         """Update the estimated mean size of a record, in bytes, from a sample of these rows."""
         sample = rows[:: max(1, len(rows) // SAMPLE)]
         if sample:
-            mean = sum(EVENT_OVERHEAD + row_bytes(row) for row in sample) / len(sample)
+            mean = sum(EVENT_OVERHEAD + count_row_bytes(row) for row in sample) / len(sample)
             self._mean_bytes = (
                 max(mean, 0.75 * self._mean_bytes + 0.25 * mean) if self._mean_bytes < GUESSED_BYTES else mean
             )
 
-    def left(self, owned: Iterable[Partition]) -> int:
+    def count_free_bytes(self, owned: Iterable[Partition]) -> int:
         """Return the bytes that may still be read into memory."""
         # The number of further parked rows that this process may have, waiting for a permit or a time, is counted too.
         records = held_bytes = waiting_left = 0
         for partition in owned:
             if partition.phase is not Phase.LOST:
-                waiting_left += self._waiting_share - partition.parked.waiting
+                waiting_left += self._waiting_share - partition.parked.waiting_count
                 progress = partition.progress
-                unsaved = progress.unsaved()
-                records += max(unsaved, progress.waiting()) if progress.late else unsaved
+                unsaved = progress.count_unsaved()
+                records += max(unsaved, progress.count_waiting()) if progress.late_pages else unsaved
                 held_bytes += partition.payload_bytes.total
         self._waiting_left = waiting_left
-        left = self._left = int(self._window_bytes - records * self._mean_bytes) - held_bytes
+        left = self._free_bytes = int(self._window_bytes - records * self._mean_bytes) - held_bytes
         self.is_starved = left <= 0
         return left
 
@@ -85,23 +85,23 @@ class ReadBudget:
         """Reserve free memory for a number of records of the mean size. Return False if they do not fit."""
         bytes = int(records * self._mean_bytes)
         # Count the bytes again only if it may matter: that takes longer than a small page.
-        if bytes > self._left and bytes > self.left(owned):
+        if bytes > self._free_bytes and bytes > self.count_free_bytes(owned):
             return False
-        self._left -= bytes
+        self._free_bytes -= bytes
         return True
 
-    def share_rooms(self, partitions: list[Partition], left: int) -> list[int]:
+    def share_rooms(self, partitions: list[Partition], free_bytes: int) -> list[int]:
         """Divide a poll among partitions: return how many new records each may read."""
         # The partitions that have a backlog share a page, so a few of them are read as fast as all.
-        # All records together must fit into `left` bytes.
+        # All records together must fit into the free bytes.
         if not partitions:
             return []
-        backlog = sum(partition.cursor.full for partition in partitions)
-        self._shares = (self._share(len(partitions)), self._share(backlog))
+        backlog = sum(partition.cursor.may_have_backlog for partition in partitions)
+        self._shares = (self._compute_share(len(partitions)), self._compute_share(backlog))
         self._windows = (self._window_for(self._shares[False]), self._window_for(self._shares[True]))
         rooms = [self.room_of(partition) for partition in partitions]
         # One record always passes. Otherwise nothing would ever move.
-        most = max(1, int(left / self._mean_bytes)) if left > 0 else 0
+        most = max(1, int(free_bytes / self._mean_bytes)) if free_bytes > 0 else 0
         return self._scale_rooms(rooms, most if self._max_records is None else min(most, self._max_records))
 
     def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
@@ -111,32 +111,32 @@ class ReadBudget:
         half = self._page // 2
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
-    def cap(self, partitions: int, left: int) -> int:
+    def compute_late_cap(self, partitions: int, free_bytes: int) -> int:
         """Return the maximum number of late records for each partition in a poll of this number of partitions."""
         # The maximum depends on the number of partitions.
-        return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(left / self._mean_bytes / partitions)))
+        return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(free_bytes / self._mean_bytes / partitions)))
 
-    def bytes_for_payloads(self, records: int, left: int) -> int:
-        """Return how many of the `left` free bytes the large payloads of `records` records may take."""
+    def bytes_for_payloads(self, records: int, free_bytes: int) -> int:
+        """Return how many of the free bytes the large payloads of `records` records may take."""
         # The payloads may take half of the bytes that the records leave, but at least 1 while any bytes are free.
-        return max(int(left - records * self._mean_bytes) // 2, 1) if left > 0 else 0
+        return max(int(free_bytes - records * self._mean_bytes) // 2, 1) if free_bytes > 0 else 0
 
-    def full(self, partition: Partition) -> bool:
+    def is_window_full(self, partition: Partition) -> bool:
         """Return True if no more of the partition may be read until some of its records are saved."""
         # The partition was read as far ahead of its saved cursor as its window, the bound on unsaved records, allows.
-        return partition.progress.unsaved() >= self._window_of(partition)
+        return partition.progress.count_unsaved() >= self._window_of(partition)
 
-    def greedy(self, partition: Partition, left: int) -> bool:
+    def is_greedy(self, partition: Partition, free_bytes: int) -> bool:
         """Return True if the partition holds more payload bytes than are left for all partitions."""
         # Such a partition gets no more.
-        return partition.payload_bytes.total > max(left, 0)
+        return partition.payload_bytes.total > max(free_bytes, 0)
 
     def awaits_bytes(self, partition: Partition) -> bool:
         """Return True if the partition cannot be read on because its next payload does not fit into memory."""
         # The payload of its next record did not fit before, and still would not.
-        return partition.max_records == 1 and self.greedy(partition, self._left)
+        return partition.max_records == 1 and self.is_greedy(partition, self._free_bytes)
 
-    def bound(self, partitions: list[Partition]) -> int:
+    def sum_windows(self, partitions: list[Partition]) -> int:
         """Return the maximum number of unsaved records that these partitions together may have."""
         return sum(map(self._window_of, partitions))
 
@@ -146,7 +146,7 @@ class ReadBudget:
         self._max_records = max(1, sum(rooms) // 2)
         self._late_cap = max(1, (self._late_cap or cursor.MAX_LATE) // 2)
 
-    def came(self) -> None:
+    def note_poll_in_time(self) -> None:
         """Record that a poll came in time, and raise the limits again that slow polls had halved."""
         # The limits are raised by a quarter.
         if self._max_records is not None:
@@ -154,21 +154,23 @@ class ReadBudget:
         if self._late_cap is not None:
             self._late_cap = _grow(self._late_cap, cursor.MAX_LATE)
 
-    def _share(self, partitions: int) -> int:
+    def _compute_share(self, partitions: int) -> int:
         return max(LEAST_SHARE, self._page // max(1, partitions))
 
     def _window_for(self, share: int) -> int:
         return min(SHARES_AHEAD * share, self._window, self._max_parked)
 
     def _window_of(self, partition: Partition) -> int:
-        return self._windows[partition.cursor.full]
+        return self._windows[partition.cursor.may_have_backlog]
 
     def room_of(self, partition: Partition) -> int:
         """Return the number of new records that one partition may read, without regard to bytes."""
         # The number follows the shares that were computed last.
-        return self._bounded_room(partition, self._shares[partition.cursor.full], self._window_of(partition))
+        return self._bounded_room(
+            partition, self._shares[partition.cursor.may_have_backlog], self._window_of(partition)
+        )
 
-    def widest(self, partition: Partition) -> int:
+    def find_unshared_room(self, partition: Partition) -> int:
         """Return how many new records one partition could read if no other partition shared the page."""
         window = min(self._window, self._max_parked)
         return self._bounded_room(partition, window, window)
@@ -177,18 +179,18 @@ class ReadBudget:
         if partition.is_stopping:
             return 0
         progress = partition.progress
-        unfinished = progress.read_new - progress.passed
+        unfinished = progress.read_count - progress.passed_count
         parked = partition.parked
-        brake = self._max_parked - parked.open - unfinished
+        brake = self._max_parked - parked.open_count - unfinished
         # A partition may have more than its share of waiting rows while others have less.
-        waiting = max(self._waiting_share - parked.waiting, self._waiting_left) - unfinished
-        ahead_ids = parked.ahead
+        waiting = max(self._waiting_share - parked.waiting_count, self._waiting_left) - unfinished
+        ahead_ids = parked.ahead_ids
         # Rows that were parked ahead of the cursor are open, but run only after their records are read.
         if brake < len(ahead_ids):
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
-        unsaved = progress.unsaved()
+        unsaved = progress.count_unsaved()
         ahead = window - unsaved
-        if ahead <= 0 and not partition.cursor.full and unsaved < self._window:
+        if ahead <= 0 and not partition.cursor.may_have_backlog and unsaved < self._window:
             # A poll for no records would report a backlog that may not exist, and widen the window.
             ahead = 1
         if partition.max_records is not None:

@@ -38,24 +38,24 @@ class ReadyQueue:
     """The event queues, one per key, that are ready to run. New events and due parked events share the handlers 2:1.
     The caller holds the lock."""
 
-    __slots__ = ("_bundle", "_rotation", "due", "fresh")
+    __slots__ = ("_bundle", "_rotation", "due_lanes", "new_lanes")
 
     def __init__(self, bundle: int) -> None:
         self._bundle = bundle
         self._rotation = 0
-        self.fresh: deque[Lane] = deque()
-        self.due: deque[Lane] = deque()
+        self.new_lanes: deque[Lane] = deque()
+        self.due_lanes: deque[Lane] = deque()
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.due)
+        return len(self.new_lanes) + len(self.due_lanes)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        (self.due if due else self.fresh).extend(lanes)
+        (self.due_lanes if due else self.new_lanes).extend(lanes)
 
     def take(self) -> list[Lane]:
         # A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them.
         # Two lanes with new events are taken for each lane with a parked event that is due.
-        fresh, due = self.fresh, self.due
+        fresh, due = self.new_lanes, self.due_lanes
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
         self._rotation = (self._rotation + 1) % 3
@@ -66,7 +66,7 @@ class ReadyQueue:
         # Lanes without such events go to the end.
         found: list[Lane] = []
         left = most
-        for queue in (self.fresh, self.due):
+        for queue in (self.new_lanes, self.due_lanes):
             for _ in range(min(len(queue), SEARCHED * most)):
                 if left <= 0:
                     break

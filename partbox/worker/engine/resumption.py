@@ -25,14 +25,14 @@ class Resumption:
     # Remembered events that do not come again if their save was committed.
     _unconfirmed: set[RecordIdentity] = field(default_factory=set)
     # The highest remembered id. Rows above it cannot be remembered events.
-    done_to: int = 0
+    max_remembered_id: int = 0
     _reset_at: float | None = None
     # Every event that was done or running at the loss is found by reading up to this id.
     read_to: int = 0
     # Ids of parked records that were done or in memory at the loss.
     _parked_ids: set[int] = field(default_factory=set)
 
-    def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
+    def remember_done(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
         """Remember the events that are done, after a lost connection, so that they do not run again."""
         # The partition is read anew. The server may have lost the tail of its log, and may use ids and transaction ids
         # again, so nothing that was read before is trusted. A record id alone may belong to another event by now.
@@ -40,34 +40,34 @@ class Resumption:
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             self._parked_ids.clear()
         self._reset_at = now
-        self.remembered.update(progress.done(), parked.deleting.items())
+        self.remembered.update(progress.list_done(), parked.unsaved_deletions.items())
         self._unconfirmed = set(self.remembered)
-        self.done_to = max((id for id, _ in self.remembered), default=0)
+        self.max_remembered_id = max((id for id, _ in self.remembered), default=0)
         self.read_to = max(self.read_to, read_to)
         self._parked_ids.update(parked.list_in_memory())
 
-    def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
+    def is_recheck_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
         """Return True if the partition may be released after a lost connection."""
         # All remembered events must have been read again, or enough time have passed.
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             return True
         # `read_to` is None while the partition is read alone or in a cut page.
-        if not parked.known or read_to is None or read_to < self.read_to:
+        if not parked.are_rows_known or read_to is None or read_to < self.read_to:
             return False
-        if self._parked_ids and not parked.due_read:
+        if self._parked_ids and not parked.has_read_due:
             return False
-        return not any(row.id in self._parked_ids and not row.loaded for row in parked.list_blocking())
+        return not any(row.id in self._parked_ids and not row.is_loaded for row in parked.list_blocking())
 
-    def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
+    def note_saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
         """Forget remembered events that a committed save has passed and that are not set aside (parked)."""
         # An earlier save had them, so they do not come again.
-        if not self._unconfirmed or not parked.known or not parked.due_read:
+        if not self._unconfirmed or not parked.are_rows_known or not parked.has_read_due:
             return
         # Events that ran when the connection was lost are not forgotten here: an event that is read again may be
         # parked, and be done all the same. If the server has lost the event, it is remembered until the next lost
         # connection.
         passed = min(page.floor, last_id)
-        still_parked = parked.taken.keys() | {row.id for row in parked.list_blocking()}
+        still_parked = parked.loose_rows.keys() | {row.id for row in parked.list_blocking()}
         saved = {pair for pair in self._unconfirmed if pair[0] <= passed and pair[0] not in still_parked}
         self._unconfirmed -= saved
         self.forget(saved)

@@ -28,8 +28,8 @@ class PartitionSave(NamedTuple):
     ignored: list[IgnoredEvent]
     note: ProgressNote | None
     # The number of records that this process had finished when the save was gathered.
-    finished: int
-    release: bool
+    finished_count: int
+    is_release: bool
     # True if no record has a new outcome since the last save, which has the same last id. An idle save only moves the
     # snapshot and the floor. A monitor that asks since when a partition stands still does not count it as progress.
     is_idle: bool
@@ -39,24 +39,26 @@ class PartitionSave(NamedTuple):
         return self.partition.tenure
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """The number of rows for single events that the save writes or deletes."""
         # These are parked, deleted and ignored events.
         return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
-    def saving(self) -> CursorSave:
+    def build_cursor_save(self) -> CursorSave:
         """Return the partition's position as an argument of the save statement."""
         # An idle save gives no last record id.
         page = self.target.page
         last_id = None if self.is_idle else self.target.last_id
-        return CursorSave(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
+        return CursorSave(
+            self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.is_release
+        )
 
 
 class UnsavedWork(NamedTuple):
     """The work that waits for the next save, in partitions and finished records, and whether it is urgent."""
 
-    partitions: int
-    finished: int
+    partition_count: int
+    finished_count: int
     # True for a park, a deletion or a release, which other parts wait for.
     is_urgent: bool
     # True if the poller goes on after the save.
@@ -77,34 +79,34 @@ class Saves:
     def has_waiting_suspects(self) -> bool:
         """True if events that may have killed a process wait for a save before they run. Needs no lock."""
         # The save gives them their turn to run.
-        return self._state.charges.waiting
+        return self._state.charges.has_waiting
 
     # All counts belong to one moment.
     @under_lock
-    def unsaved(self) -> UnsavedWork:
+    def count_unsaved(self) -> UnsavedWork:
         """Return how much work waits for the next save, and how urgent it is."""
         # The work is counted in partitions and finished records.
-        dirty = self._state.dirty
+        dirty = self._state.dirty_partitions
         return UnsavedWork(
             len(dirty),
             sum(each.progress.count_finished() for each in dirty),
-            any(each.draining or each.parked.pending or each.parked.done_ids for each in dirty),
+            any(each.is_draining or each.parked.pending_parks or each.parked.done_ids for each in dirty),
             self._state.awaits_saves(),
             any(each.progress.count_in_flight() > 0 for each in dirty),
         )
 
     # No event ends and no partition is lost between two parts of a save's contents.
     @under_lock
-    def gather(self, now: float) -> list[PartitionSave]:
+    def gather_saves(self, now: float) -> list[PartitionSave]:
         """Collect the unsaved changes of all partitions for a save."""
         # Partitions that a transaction is going to save are left out.
-        return [gather(partition, now) for partition in self._state.take_dirty()]
+        return [gather_save(partition, now) for partition in self._state.take_dirty()]
 
     # The poller's thread takes lost partitions away meanwhile.
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
         """Return the saves without those of partitions that this process has lost since they were gathered."""
-        return [save for save in saves if not save.partition.lost]
+        return [save for save in saves if not save.partition.is_lost]
 
     @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
@@ -112,12 +114,12 @@ class Saves:
         # Threads that waited for the saves are woken.
         # A released partition is dropped under the same lock, before a tick could take it for lost.
         note_committed(self._state, saves, now)
-        if any(save.release or save.rows for save in saves):
+        if any(save.is_release or save.row_count for save in saves):
             self._state.wakes.interrupt_poller()
         elif self._state.awaits_saves():
-            self._state.wakes.poll()
-        self._state.wakes.transact()
-        return [save.partition.number for save in saves if save.release]
+            self._state.wakes.wake_poller()
+        self._state.wakes.wake_transactor()
+        return [save.partition.number for save in saves if save.is_release]
 
     # The poller's thread adds and drops partitions meanwhile.
     @under_lock
@@ -125,47 +127,47 @@ class Saves:
         """Request a save of each partition that was last saved before `before`, to advance idle positions."""
         # The cursors of idle partitions move on in the database.
         for partition in self._state.partitions.values():
-            if partition.last_save.at < before and not partition.is_stopping:
+            if partition.last_save.saved_at < before and not partition.is_stopping:
                 # The cursor may have moved with the horizon.
                 self._state.mark_dirty(partition)
 
 
-def gather(partition: Partition, now: float) -> PartitionSave:
+def gather_save(partition: Partition, now: float) -> PartitionSave:
     """Collect the unsaved changes of one partition for a save. The caller holds the lock."""
     # A draining partition without running handlers is released by the save.
-    draining = partition.draining
+    draining = partition.is_draining
     # No cursor inside a cut page is saved: the rest of the page is read first, and parked.
-    release = draining and partition.running == 0 and partition.cursor.cut is None
+    release = draining and partition.running_count == 0 and partition.cursor.cut_page is None
     if draining:
         # A charged event that has not started gets its attempt back.
-        for event in partition.charged():
+        for event in partition.list_unstarted_charges():
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
-        last_id, waiting = partition.progress.release_target().last_id, partition.waiting()
+        last_id, waiting = partition.progress.find_release_target().last_id, partition.collect_waiting()
         # Unfinished events at or below the last id of the release are handed over as `ready`, so that the next owner
         # repeats nothing.
-        for id in partition.progress.unfinished():
+        for id in partition.progress.list_unfinished():
             if id <= last_id and id in waiting:
                 partition.parked.park(waiting[id], READY)
     progress, before = partition.progress, partition.last_save
-    target = progress.release_target() if release else progress.target()
+    target = progress.find_release_target() if release else progress.find_save_target()
     parks, done_ids, ignored = partition.parked.take_unsaved()
     before.is_in_flight = True
     finished = progress.count_finished_ever()
-    has_changes = release or parks or done_ids or finished != before.finished
+    has_changes = release or parks or done_ids or finished != before.finished_count
     is_idle = not has_changes and target.last_id == before.last_id
-    note = partition.note(finished, now, release=release)
+    note = partition.build_note(finished, now, release=release)
     incarnation = partition.incarnation
     return PartitionSave(partition, incarnation, target, parks, done_ids, ignored, note, finished, release, is_idle)
 
 
-def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
+def build_save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
     """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
-    parks = (pending.park for save in saves for pending in save.parks)
+    parks = (pending.parked_save for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (
-        [save.saving() for save in saves],
+        [save.build_cursor_save() for save in saves],
         [*parks, *(ignored for save in saves for ignored in save.ignored), *notes],
         [id for save in saves for id in save.done_ids],
     )
@@ -179,11 +181,11 @@ def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: floa
         if partition.incarnation != save.incarnation:
             # The partition was read anew from its saved cursor since. Events that this save has passed are found done.
             continue
-        partition.saved(save.target, save.finished, now, noted=save.note is not None)
+        partition.note_saved(save.target, save.finished_count, now, noted=save.note is not None)
         if save.parks or save.done_ids:
             for key in partition.parked.note_committed(save.parks, save.done_ids, now):
-                state.wake(partition, key)
+                state.schedule_wakeup(partition, key)
     state.wake_next_trials()
     for save in saves:
-        if save.release:
-            state.drop(save.partition)
+        if save.is_release:
+            state.drop_partition(save.partition)

@@ -7,16 +7,16 @@ MAX_TYPES = 64
 
 class SharedLaneTypes:
     """The set of event types that may occur in a shared queue. It has all types of the waiting events, and perhaps
-    others. `known` is None if there are too many."""
+    others. `known_types` is None if there are too many."""
 
-    __slots__ = ("known",)
+    __slots__ = ("known_types",)
 
     def __init__(self) -> None:
-        self.known: Set[str] | None = None
+        self.known_types: Set[str] | None = None
 
     def add(self, types: Set[str], *, replace: bool) -> None:
         # `replace` forgets all earlier types.
         if replace:
-            self.known = types
-        elif self.known is not None and not types <= self.known:
-            self.known = self.known | types if len(self.known) < MAX_TYPES else None
+            self.known_types = types
+        elif self.known_types is not None and not types <= self.known_types:
+            self.known_types = self.known_types | types if len(self.known_types) < MAX_TYPES else None

@@ -9,12 +9,12 @@ class SplitPeriod:
     """A period in which new events are queued by key at once, without a shared queue. The split of a shared lane begins
     the period, which doubles if the last one ended just before."""
 
-    __slots__ = ("_ends", "_length", "is_active")
+    __slots__ = ("_ends_at", "_length", "is_active")
 
     def __init__(self) -> None:
         self.is_active = False
         self._length = SHORTEST
-        self._ends = 0.0
+        self._ends_at = 0.0
 
     def begin(self, now: float) -> None:
         """Start a period without shared queues at `now` (monotonic seconds), unless one is active."""
@@ -23,11 +23,11 @@ class SplitPeriod:
         # the lane is split again after each period, and soon nearly all events get lanes at once.
         if self.is_active:
             return
-        confirmed = now < self._ends + CONFIRM_WITHIN * self._length
+        confirmed = now < self._ends_at + CONFIRM_WITHIN * self._length
         self._length = min(LONGEST, 2 * self._length) if confirmed else SHORTEST
-        self._ends = now + self._length
+        self._ends_at = now + self._length
         self.is_active = True
 
     def end_if_over(self, now: float) -> None:
-        if self.is_active and now >= self._ends:
+        if self.is_active and now >= self._ends_at:
             self.is_active = False

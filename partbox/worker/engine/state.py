@@ -27,23 +27,23 @@ class WakeCalls:
     call, so a callback must not block or take the lock."""
 
     # Wakes the poller: there is room to read more.
-    poll: Callable[[], object] = _ignore
+    wake_poller: Callable[[], object] = _ignore
     # Wakes the poller, and ends its series of pages.
     interrupt_poller: Callable[[], object] = _ignore
     # Wakes the saver: there is something to save.
-    save: Callable[[], object] = _ignore
+    wake_saver: Callable[[], object] = _ignore
     # Wakes the saver, and ends its pause: there may be a partition to release.
-    release: Callable[[], object] = _ignore
+    interrupt_saver: Callable[[], object] = _ignore
     # Wakes a waiting runner: there may be a lane for it.
-    run: Callable[[], object] = _ignore
+    wake_runner: Callable[[], object] = _ignore
     # Wakes the dead-letter thread: a dead event waits.
-    dead_letter: Callable[[], object] = _ignore
+    wake_dead_letters: Callable[[], object] = _ignore
     # Starts one more runner: there is work for it.
-    hire: Callable[[], object] = _ignore
+    hire_runner: Callable[[], object] = _ignore
     # Informs the supervisor that handlers run from now on (True), or that none runs any more (False).
-    busy: Callable[[bool], object] = _ignore
+    report_busy: Callable[[bool], object] = _ignore
     # Wakes the transactor: a save that was in its way may be over.
-    transact: Callable[[], object] = _ignore
+    wake_transactor: Callable[[], object] = _ignore
 
 
 class EngineState:
@@ -56,37 +56,41 @@ class EngineState:
         self.partitions: dict[int, Partition] = {}
         # The version of the slot's identity that owns the partitions. Trust in another version does not cover them.
         self.version = 0
-        self.dirty: set[Partition] = set()
+        self.dirty_partitions: set[Partition] = set()
         # Partitions with rows that block nothing and may be fetched before they are due.
-        self.early: set[int] = set()
+        self.early_partitions: set[int] = set()
         # True in a process that a handler or the application has forked, where all of this is a copy.
         self.is_forked = False
         # True if the poller knows of more records than there is room for.
-        self.backlog = False
+        self.has_backlog = False
         # Called after partitions were claimed, lost or began to drain.
-        self.owned: Callable[[float | None], object] = _ignore
+        self.on_ownership_change: Callable[[float | None], object] = _ignore
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 
     def mark_dirty(self, partition: Partition) -> None:
         """Record that a partition has changes to save, and wake the saver."""
         # The next save includes the partition.
-        if partition not in self.dirty:
-            self.dirty.add(partition)
-            self.wakes.save()
+        if partition not in self.dirty_partitions:
+            self.dirty_partitions.add(partition)
+            self.wakes.wake_saver()
         # No handler of the partition runs any more, so its release must not wait for the saver's pause.
-        if partition.draining and not partition.running:
-            self.wakes.release()
+        if partition.is_draining and not partition.running_count:
+            self.wakes.interrupt_saver()
 
     def take_dirty(self) -> list[Partition]:
         """Remove and return all partitions that have something to save."""
         # Partitions in which a transactional handler runs are left out, because its transaction saves them. Partitions
         # that a lane touched after their release was gathered are left out too.
-        dirty = [each for each in self.dirty if not each.lost and not each.in_transaction and self._is_current(each)]
-        self.dirty.clear()
+        dirty = [
+            each
+            for each in self.dirty_partitions
+            if not each.is_lost and not each.in_transaction and self._is_current(each)
+        ]
+        self.dirty_partitions.clear()
         return dirty
 
-    def drop(self, partition: Partition) -> None:
+    def drop_partition(self, partition: Partition) -> None:
         """Remove a released or lost partition from memory, unless this process has claimed it again meanwhile."""
         if self._is_current(partition):
             del self.partitions[partition.number]
@@ -94,7 +98,7 @@ class EngineState:
     def _is_current(self, partition: Partition) -> bool:
         return self.partitions.get(partition.number) is partition
 
-    def wake(self, partition: Partition, key: Key) -> None:
+    def schedule_wakeup(self, partition: Partition, key: Key) -> None:
         """Schedule a check of a key's set-aside events for the time at which the first may run."""
         # Nothing is scheduled if there is no such time.
         chain = partition.parked.chains.get(key)
@@ -120,29 +124,29 @@ class EngineState:
         # The time at which these parked rows may run is scheduled.
         for row in rows:
             row.put_back()
-        self.wake(partition, key)
+        self.schedule_wakeup(partition, key)
 
     def wake_next_trials(self) -> None:
         """Schedule the keys whose events may have killed a process and have their turn to run now. Wake the poller."""
         # The rows of these suspects are charged before they run.
-        if self.charges.waiting:
+        if self.charges.has_waiting:
             for partition, key in self.charges.take_next_trials():
-                self.wake(partition, key)
+                self.schedule_wakeup(partition, key)
             self.wakes.interrupt_poller()
 
     def park_followers(self, partition: Partition, keys: Sequence[Key]) -> None:
         """Set aside (park) the waiting events of these keys, because an earlier event blocks them."""
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
-            if lane is not None and chain is not None and lane.queue and not chain.caught_up():
+            if lane is not None and chain is not None and lane.queue and not chain.is_caught_up():
                 lane.park_waiting()
                 self.mark_dirty(partition)
 
     def awaits_saves(self) -> bool:
         """Return True if the next save may give the poller more to do."""
         # There is a backlog of records, or parked rows wait for a time.
-        return self.backlog or bool(self._wakeups)
+        return self.has_backlog or bool(self._wakeups)
 
-    def next_wakeup(self) -> float | None:
+    def find_next_wakeup(self) -> float | None:
         """Return the earliest time (monotonic seconds) at which set-aside events may run, or None."""
         return self._wakeups[0][0] if self._wakeups else None

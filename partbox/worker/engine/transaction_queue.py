@@ -17,43 +17,45 @@ class _PartitionQueue:
     """The lanes of one partition that wait for the transactor: lanes with a new event at the head, by its id, and lanes
     with a parked event."""
 
-    new: dict[int, Lane] = field(default_factory=dict)
-    parked: dict[Lane, None] = field(default_factory=dict)
+    new_lanes: dict[int, Lane] = field(default_factory=dict)
+    parked_lanes: dict[Lane, None] = field(default_factory=dict)
 
     def add(self, lane: Lane) -> None:
         head = lane.queue[0]
         if head.parked is not None:
-            self.parked[lane] = None
+            self.parked_lanes[lane] = None
         else:
-            self.new[head.id] = lane
+            self.new_lanes[head.id] = lane
 
-    def lowest_id(self) -> int | None:
-        return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
+    def find_lowest_id(self) -> int | None:
+        return min(
+            (lane.queue[0].id for lane in (*self.new_lanes.values(), *self.parked_lanes) if lane.queue), default=None
+        )
 
     def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
         """Remove and return an event queue whose first event may run in the transaction now, or None."""
         # The event is a parked event that the saved cursor has passed, or the new event next in line. Otherwise the
         # save of the transaction would not pass it.
-        for lane in self.parked:
+        for lane in self.parked_lanes:
             head = lane.queue[0] if lane.queue else None
-            if head is None or head.parked is None or not partition.parked.is_passed(head.parked):
+            if head is None or head.parked is None or not partition.parked.has_passed(head.parked):
                 continue
             if fits is None or fits(head):
-                del self.parked[lane]
+                del self.parked_lanes[lane]
                 return lane
-        id = partition.progress.next_to_finish(taken)
-        waiting = self.new.get(id) if id is not None else None
+        id = partition.progress.find_next_unfinished(taken)
+        waiting = self.new_lanes.get(id) if id is not None else None
         if waiting is None or id is None or not waiting.queue or waiting.queue[0].id != id:
             return None
-        return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
+        return self.new_lanes.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
         """Remove and return lanes whose first event was parked or read again since they joined the queue."""
-        new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
-        parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
+        new = [id for id, lane in self.new_lanes.items() if not (lane.queue and _is_new(lane.queue[0], id))]
+        parked = [lane for lane in self.parked_lanes if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
-            del self.parked[lane]
-        return [*(self.new.pop(id) for id in new), *parked]
+            del self.parked_lanes[lane]
+        return [*(self.new_lanes.pop(id) for id in new), *parked]
 
 
 class TransactionQueue:
@@ -76,7 +78,7 @@ class TransactionQueue:
 
     def put_lowest_first(self) -> int | None:
         """Give the next turn to the partition with the lowest waiting record id. Return that id or None."""
-        heads = {partition: queue.lowest_id() for partition, queue in self._queues.items()}
+        heads = {partition: queue.find_lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
             return None
@@ -99,7 +101,7 @@ class TransactionQueue:
         """Remove and return an event queue whose first event may run in the current transaction, or None."""
         # The event runs after the records in `taken`. `fits` restricts the events.
         for partition, queue in list(self._queues.items()):
-            if partition.is_stopping or not (queue.new or queue.parked):
+            if partition.is_stopping or not (queue.new_lanes or queue.parked_lanes):
                 del self._queues[partition]
             elif partition.last_save.is_in_flight and not partition.in_transaction:
                 # The save in flight would set the cursor back behind the transaction's effects.
@@ -108,7 +110,7 @@ class TransactionQueue:
                 return lane
         return None
 
-    def partitions(self) -> list[Partition]:
+    def list_partitions(self) -> list[Partition]:
         """Return the partitions with events that wait for a transaction, in the order of their turns."""
         return list(self._queues)
 

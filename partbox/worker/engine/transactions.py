@@ -12,7 +12,7 @@ from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.saves import PartitionSave, gather, note_committed
+from partbox.worker.engine.saves import PartitionSave, gather_save, note_committed
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 from partbox.worker.engine.transaction_queue import TransactionQueue
@@ -51,27 +51,37 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `me` and
-    `kind` are opaque values of the transactor."""
+    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `instance_id`
+    and `kind` are opaque values of the transactor."""
 
-    __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken", "undone_partition")
+    __slots__ = (
+        "conn",
+        "instance_id",
+        "kind",
+        "lanes",
+        "last_ids",
+        "run_outcomes",
+        "stage",
+        "taken_ids",
+        "undone_partition",
+    )
 
     def __init__(self, conn: Any, me: UUID) -> None:
         self.conn = conn
-        self.me = me
+        self.instance_id = me
         # The kind of its events, once one is picked, if there are several kinds.
         self.kind: Any = None
         self.stage = Stage.RUNNING
-        self.judged: list[RunOutcome] = []
+        self.run_outcomes: list[RunOutcome] = []
         # The partition of an event that was undone and is the first of the next transaction.
         self.undone_partition: Partition | None = None
         self.lanes: set[Lane] = set()
         # New records that the transaction has run, or that it holds behind them.
-        self.taken: dict[Partition, set[int]] = {}
+        self.taken_ids: dict[Partition, set[int]] = {}
         # The last new record of each partition that has run.
-        self.last: dict[Partition, int] = {}
+        self.last_ids: dict[Partition, int] = {}
 
-    def enter(self, stage: Stage) -> None:
+    def enter_stage(self, stage: Stage) -> None:
         # Only the transitions that the stages allow are valid.
         assert stage in _NEXT[self.stage], f"{self.stage} -> {stage}"
         self.stage = stage
@@ -88,31 +98,31 @@ class Transactions:
         self._scheduler = scheduler
         self._queue = TransactionQueue()
         self._conn: Any = None
-        self._me: UUID | None = None
+        self._instance_id: UUID | None = None
         self._current: OpenTransaction | None = None
         # A connection to close after the current transaction.
         self._conn_to_close: Any = None
         # Lanes of failed transactions, until their partitions are read anew.
         self._failed_lanes: list[Lane] = []
-        scheduler.transact = self.queue_lane
+        scheduler.queue_transactional = self.queue_lane
         # Both functions take an event and are set by the transactor, `kind_of` only if there are several kinds of
         # transactions.
         self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
         self.kind_of: Callable[[DeliveredEvent], Any] | None = None
 
     @property
-    def waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """True if events wait for a transaction to run in. Needs no lock."""
         # A lane (queue of one key) waits for the transactor, as its next event needs a transaction.
         return bool(self._queue)
 
-    # The lanes of a failed transaction end here or in `failed`, never in both.
+    # The lanes of a failed transaction end here or in `note_failed`, never in both.
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
         """Let transactions run on this connection, as worker instance `me`."""
         # All partitions were read anew before.
-        # Lanes of a failed transaction end here or in `failed`, never in both.
-        self._conn, self._me = conn, me
+        # Lanes of a failed transaction end here or in `note_failed`, never in both.
+        self._conn, self._instance_id = conn, me
         self._end_lanes()
 
     # A transaction is either condemned, or its end is awaited.
@@ -125,7 +135,7 @@ class Transactions:
         current = self._current
         if current is not None and current.stage is Stage.RUNNING:
             # Its handlers still run.
-            current.enter(Stage.CONDEMNED)
+            current.enter_stage(Stage.CONDEMNED)
         return current is not None and current.stage in (Stage.ENDING, Stage.SAVED)
 
     @under_lock
@@ -141,10 +151,10 @@ class Transactions:
     @under_lock
     def begin(self) -> OpenTransaction | None:
         """Begin a transaction in which handlers run. Return None if there is no connection."""
-        if self._conn is None or self._me is None:
+        if self._conn is None or self._instance_id is None:
             return None
         # Under the lock, no thread takes the connection away between the check and its use.
-        self._current = OpenTransaction(self._conn, self._me)
+        self._current = OpenTransaction(self._conn, self._instance_id)
         return self._current
 
     @under_lock
@@ -157,36 +167,36 @@ class Transactions:
             return None
         # Under the lock no thread saves, drains or loses the partition between the choice and the start.
         fits = None if transaction.kind is None else partial(self._fits_kind, transaction)
-        lane = self._queue.take(transaction.taken, fits)
+        lane = self._queue.take(transaction.taken_ids, fits)
         if lane is None:
             return None
         if self.kind_of is not None:
             transaction.kind = self.kind_of(lane.queue[0])
         if lane not in transaction.lanes:
-            self._scheduler.begin(lane, now)
+            self._scheduler.begin_transactional(lane, now)
             transaction.lanes.add(lane)
         partition, event = lane.partition, lane.queue.popleft()
         partition.in_transaction = True
         if event.parked is None:
-            transaction.taken.setdefault(partition, set()).add(event.id)
-        lane.current, lane.started = event, now
+            transaction.taken_ids.setdefault(partition, set()).add(event.id)
+        lane.current_event, lane.started_at = event, now
         return lane, event
 
     # Other threads look at the events that wait in the lane.
     @under_lock
-    def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
+    def note_run_outcome(self, transaction: OpenTransaction, outcome: RunOutcome) -> None:
         """Record that the handler of an event in this transaction has ended."""
         # The outcome counts only when the transaction ends.
-        transaction.judged.append(judged)
-        lane, event, verdict = judged
+        transaction.run_outcomes.append(outcome)
+        lane, event, verdict = outcome
         # The event does not run any more, even if the transaction fails.
-        lane.current = None
+        lane.current_event = None
         if event.parked is None:
-            transaction.last[lane.partition] = event.id
+            transaction.last_ids[lane.partition] = event.id
         if verdict is not None and verdict.blocks and lane.key[0] is not None:
             waiting = {each.id for each in list(lane.queue) if each.parked is None}
             # The events behind a blocked one will be held with this save.
-            transaction.taken.setdefault(lane.partition, set()).update(waiting)
+            transaction.taken_ids.setdefault(lane.partition, set()).update(waiting)
         elif lane.queue and self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
 
@@ -199,37 +209,37 @@ class Transactions:
         # event, and its partition has the next turn.
         if lane.parked_running is event:
             return False
-        lane.current = None
+        lane.current_event = None
         transaction.undone_partition = lane.partition
         return True
 
     @under_lock
-    def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
+    def record_outcomes(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
         """Record the results of all events of a transaction, and return the saves to commit with it."""
         # CalledOffError is raised if the transaction must not commit. RuntimeError is raised if a cursor would not pass
         # the effects.
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
-        for lane, _, _ in transaction.judged:
-            if lane.partition.lost or lane.partition.incarnation != lane.incarnation:
+        for lane, _, _ in transaction.run_outcomes:
+            if lane.partition.is_lost or lane.partition.incarnation != lane.incarnation:
                 raise CalledOffError(f"partition {lane.partition.number} was lost meanwhile")
         # Under the lock no loss and no other save comes between the outcomes and the saves.
-        transaction.enter(Stage.ENDING)
-        for judged in transaction.judged:
-            self._outcomes.note(*judged)
-        saves = [gather(partition, now) for partition in _partitions_of(transaction)]
+        transaction.enter_stage(Stage.ENDING)
+        for judged in transaction.run_outcomes:
+            self._outcomes.note_verdict(*judged)
+        saves = [gather_save(partition, now) for partition in _partitions_of(transaction)]
         for save in saves:
             # Effects are committed with a cursor that has passed their events, or not at all.
-            last = transaction.last.get(save.partition)
-            if last is not None and not save.partition.progress.passes(save.target, last):
+            last = transaction.last_ids.get(save.partition)
+            if last is not None and not save.partition.progress.passes_for_good(save.target, last):
                 raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
         return saves
 
     # `suspend` decides by the stage.
     @under_lock
-    def saved(self, transaction: OpenTransaction) -> None:
+    def note_saved(self, transaction: OpenTransaction) -> None:
         """Record that the save statement of the transaction was answered, so that its commit comes next."""
-        transaction.enter(Stage.SAVED)
+        transaction.enter_stage(Stage.SAVED)
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
@@ -251,16 +261,16 @@ class Transactions:
 
     # The lanes end here, or in `set_connection` or `suspend`, never in both.
     @under_lock
-    def failed(self, transaction: OpenTransaction) -> Stage:
+    def note_failed(self, transaction: OpenTransaction) -> Stage:
         """Stop all transactions after a rollback or an unanswered COMMIT. Return the stage in which this one failed."""
         # Transactions stay stopped until the saved cursors are read. CONDEMNED is returned if `suspend` waits for the
         # end of this transaction.
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
-            for lane, event, _ in transaction.judged:
+            for lane, event, _ in transaction.run_outcomes:
                 lane.partition.progress.unfinish(event.id)
-                lane.partition.parked.deleting.pop(event.id, None)
+                lane.partition.parked.unsaved_deletions.pop(event.id, None)
         for lane in transaction.lanes:
-            lane.current = None
+            lane.current_event = None
         self._failed_lanes += transaction.lanes
         if transaction.stage is Stage.CONDEMNED:
             if self._conn is not None:
@@ -278,7 +288,7 @@ class Transactions:
     def end(self, transaction: OpenTransaction) -> Any:
         """Record that the transaction is over. Return the connection that must be closed now, or None."""
         # The closing of the connection had to wait for the transaction.
-        transaction.enter(Stage.OVER)
+        transaction.enter_stage(Stage.OVER)
         self._current = None
         closing, self._conn_to_close = self._conn_to_close, None
         return closing
@@ -292,9 +302,9 @@ class Transactions:
     def evict_slow(self, now: float) -> None:
         """Set aside slow events of partitions with events that wait for a transaction."""
         # The slow events are parked. Waiting lanes whose first event was parked or read again are ended.
-        self._scheduler.evict_slow(self._queue.partitions(), now)
+        self._scheduler.evict_slow(self._queue.list_partitions(), now)
         for lane in self._queue.take_stale():
-            self._scheduler.begin(lane, now)
+            self._scheduler.begin_transactional(lane, now)
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
@@ -303,7 +313,7 @@ class Transactions:
         # A lane whose first event has a transactional handler goes to the transactor.
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
-            self._state.wakes.transact()
+            self._state.wakes.wake_transactor()
         else:
             self._scheduler.make_ready([lane])
 
@@ -318,4 +328,4 @@ class Transactions:
 
 
 def _partitions_of(transaction: OpenTransaction) -> set[Partition]:
-    return {judged.lane.partition for judged in transaction.judged}
+    return {judged.lane.partition for judged in transaction.run_outcomes}

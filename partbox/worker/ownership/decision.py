@@ -13,16 +13,18 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """The changes of ownership that a check of the database requires: end the `taken` tenures, drain the `surplus`
-    partitions, take up the `unknown` partitions with their epochs, and claim free partitions if `may_claim` is True."""
+    """The changes of ownership that a check of the database requires: end the `lost_tenures` tenures, drain the
+    `surplus_partitions` partitions, take up the `unknown_partitions` partitions with their epochs, and claim free
+    partitions if `may_claim`
+    is True."""
 
-    taken: list[Tenure]
-    surplus: list[int]
-    unknown: dict[int, int]
+    lost_tenures: list[Tenure]
+    surplus_partitions: list[int]
+    unknown_partitions: dict[int, int]
     may_claim: bool
 
 
-def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
+def decide_changes(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
     """Compare the partition owners in the database with memory, and return the changes to make."""
     # A `taken` tenure has another owner or none, a `surplus` partition is assigned to another process, and an `unknown`
     # partition is owned but not held in memory. `may_claim` means that an assigned partition is free.
@@ -31,9 +33,9 @@ def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Dec
     mine = [each for each in tenures if each.phase is not Phase.LOST]
     taken = [each.tenure for each in mine if not each.is_releasing and not _is_owned(each.tenure, seen)]
     kept = {each.tenure.number: each for each in mine if each.tenure not in taken}
-    surplus = [number for number in kept if number in seen and not seen[number].assigned]
-    unknown = {row.partition: row.epoch for row in rows if row.owned and row.partition not in kept}
-    return Decision(taken, surplus, unknown, any(row.assigned and row.free for row in rows))
+    surplus = [number for number in kept if number in seen and not seen[number].is_assigned]
+    unknown = {row.partition: row.epoch for row in rows if row.is_owned and row.partition not in kept}
+    return Decision(taken, surplus, unknown, any(row.is_assigned and row.is_free for row in rows))
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
@@ -45,7 +47,7 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
     return {
         row.partition: row.parked_version
         for row in rows
-        if row.owned and row.partition in known and known[row.partition] < row.parked_version
+        if row.is_owned and row.partition in known and known[row.partition] < row.parked_version
     }
 
 
@@ -63,4 +65,4 @@ def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Lim
 
 def _is_owned(tenure: Tenure, seen: dict[int, TickPartition]) -> bool:
     row = seen.get(tenure.number)
-    return row is not None and row.owned and row.epoch == tenure.epoch
+    return row is not None and row.is_owned and row.epoch == tenure.epoch

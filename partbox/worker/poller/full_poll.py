@@ -19,7 +19,7 @@ from partbox.db.delivery.records import PolledPage
 from partbox.events.record import LOG_POSITION, PARTITION, list_incomplete
 from partbox.protocol.cursor import MAX_LATE, Cursor, ReadRequest
 from partbox.protocol.horizon import Horizon, Page, Snapshot
-from partbox.protocol.sweep import Sweep, brief_sweep, sweep
+from partbox.protocol.sweep import Sweep, plan_brief_sweep, plan_sweep
 from partbox.worker.context import Context
 from partbox.worker.engine.credits import Credit
 from partbox.worker.engine.intake import FetchedPage, MovedPage
@@ -67,17 +67,17 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one query for event records with ids above `lo` and up to `hi`. `cursors` and `asks` are in the
-    order of `credit.partitions`. `alone`: the partitions were just claimed by this process."""
+    """The parameters of one query for event records with ids above `lo` and up to `hi`. `cursors` and `read_requests`
+    are in the order of `credit.partitions`. `is_alone`: the partitions were just claimed by this process."""
 
     credit: Credit
     cursors: list[Cursor]
-    asks: list[ReadRequest]
-    shared: Page | None
+    read_requests: list[ReadRequest]
+    shared_page: Page | None
     lo: int
     hi: int
     sweep_plan: Sweep | None
-    alone: bool
+    is_alone: bool
 
 
 class FullReader:
@@ -91,9 +91,9 @@ class FullReader:
         self._schema = context.schema
         self._observers = context.observers
         self._is_heard = context.observers.has_hook("read")
-        self.forget()
+        self.forget_page_size()
 
-    def forget(self) -> None:
+    def forget_page_size(self) -> None:
         """Forget how large the last page was."""
         # The next poll does not continue from that page.
         self.is_calm = True
@@ -102,7 +102,7 @@ class FullReader:
     def take_credit(self, partitions: list[Partition]) -> Credit:
         """Return how many records each of the partitions may receive in the next poll."""
         # Events that have blocked a partition for too long are parked, which means set aside in rows of their own.
-        credit = self._credits.ask(partitions)
+        credit = self._credits.grant_credit(partitions)
         self.evict_slow(credit.blocked_by_slow)
         return credit
 
@@ -114,12 +114,12 @@ class FullReader:
 
     def build_request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> PollRequest:
         # `alone`: the partitions were just claimed by this process, and share no page with its other partitions yet.
-        shared = None if alone else horizon.shared
+        shared = None if alone else horizon.shared_page
         cursors = cursors_of(credit.partitions)
-        asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
-        hi = horizon.ceiling(max(ask.last_id for ask in asks))
+        asks = [cursor.build_request(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
+        hi = horizon.find_ceiling(max(ask.last_id for ask in asks))
         asks, sweep_plan = self._plan_sweep(credit.partitions, cursors, asks, hi)
-        lo = min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True))
+        lo = min(cursor.find_search_start(ask.base_page.floor) for cursor, ask in zip(cursors, asks, strict=True))
         return PollRequest(credit, cursors, asks, shared, lo, hi, sweep_plan, alone)
 
     def read_pages(
@@ -136,9 +136,9 @@ class FullReader:
         (polled, asked_at), came = self._fetch_page(conn, request), False
         while True:
             fetched, moved = self._move_cursors(conn, horizon, request, polled, asked_at)
-            fits = fetched.fits()
+            fits = fetched.has_usable_rows()
             came = (fits and bool(polled.rows)) or came
-            next_request = self._next_request(horizon, request) if fits and may_continue() else None
+            next_request = self._build_next_request(horizon, request) if fits and may_continue() else None
             if next_request is None:
                 self._intake.hand_over(moved, fetched)
                 return came
@@ -149,13 +149,13 @@ class FullReader:
                 del polled, fetched, moved
             request, (polled, asked_at) = next_request, next_page.result(0)
 
-    def _next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
+    def _build_next_request(self, horizon: Horizon, request: PollRequest) -> PollRequest | None:
         # None means that reading stops.
         # Reading goes on only if a dense backlog remains and memory has room for half a page.
         if request.sweep_plan is None or not self._is_dense:
             return None
         credit = self.take_credit(request.credit.partitions)
-        if not credit.is_worth(0.0):
+        if not credit.is_poll_worthwhile(0.0):
             return None
         next_request = self.build_request(horizon, credit, alone=False)
         return None if next_request.sweep_plan is None else next_request
@@ -167,7 +167,9 @@ class FullReader:
         credit, _, asks, shared, lo, hi, sweep_plan, _ = request
         asked_at = time.monotonic()
         try:
-            polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=credit.cap, sweep=sweep_plan)
+            polled = records.poll_page(
+                conn, self._schema, asks, shared, lo=lo, hi=hi, cap=credit.late_cap, sweep=sweep_plan
+            )
         except (QueryCanceled, HungError):
             self._credits.note_timeout(credit)
             raise
@@ -179,25 +181,25 @@ class FullReader:
         # Returned are the page with its payloads, and the parts to hand over to each partition.
         credit, cursors, asks, _, _, hi, sweep_plan, alone = request
         text, floors, rows, _, drawn, _ = polled
-        self._credits.came(rows)
+        self._credits.note_poll_in_time(rows)
         self.is_calm = len(rows) <= MAX_LATE // 2
         # The page is dense if it brought at least half of the room of the partitions with a backlog.
-        self._is_dense = 2 * len(rows) >= credit.backlog
+        self._is_dense = 2 * len(rows) >= credit.backlog_room
         # Complete the page before anything moves, because this may fail.
         fetched = self._complete_page(conn, credit, polled)
         # A sweep that was cut short leaves the partitions in it with room to spare although there may be more to read.
         if sweep_plan is not None and sweep_plan.is_cut(len(rows), hi):
-            fetched = fetched._replace(cut=sweep_plan.last_ids)
+            fetched = fetched._replace(cut_partitions=sweep_plan.last_ids)
         snapshot = Snapshot.parse(text)
         page = horizon.build_page(snapshot, is_complete=hi >= drawn)
         if not alone:
             horizon.share_page(snapshot, page)
         if self._is_heard:
-            starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
+            starts = [cursor.find_search_start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
             late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
             self.notify_read(rows, asked_at, late_ids)
         targets = list(zip(credit.partitions, asks, floors, strict=True))
-        moved = self._intake.page(targets, page, fetched, together=not alone)
+        moved = self._intake.advance_to_page(targets, page, fetched, together=not alone)
         return fetched, moved
 
     def _plan_sweep(
@@ -207,13 +209,15 @@ class FullReader:
         # Returned are the asks, and the range scan (sweep) or None. A sweep serves all partitions if little is new.
         # Otherwise it serves partitions with a backlog, but none after a thin page. A swept partition may get more than
         # its share, within its window.
-        if (sweep_plan := brief_sweep(asks, hi)) is not None or not self._is_dense:
+        if (sweep_plan := plan_brief_sweep(asks, hi)) is not None or not self._is_dense:
             return asks, sweep_plan
-        sweep_plan = sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.full), hi)
+        sweep_plan = plan_sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.may_have_backlog), hi)
         if sweep_plan is None:
             return asks, None
-        widest = self._credits.widest(partitions)
-        return [ask.with_room(sweep_plan.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], sweep_plan
+        widest = self._credits.find_unshared_rooms(partitions)
+        return [
+            ask.with_room(sweep_plan.compute_room(ask, most)) for ask, most in zip(asks, widest, strict=True)
+        ], sweep_plan
 
     def notify_read(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
         """Report the rows of a page to observers, with the seconds since `asked_at`."""
@@ -229,7 +233,7 @@ class FullReader:
             targets = {partition.number: partition for partition in credit.partitions}
             large = [row for row in large if self._intake.needs_parts(targets[row[PARTITION]], row, clock)]
         if not large:
-            return FetchedPage(rows, {}, {}, credit.cap, clock, stats)
-        greedy = self._credits.greedy(credit)
-        left = self._credits.bytes_for_payloads(len(rows), credit.bytes)
-        return self._payloads.complete_page(conn, rows, large, greedy, left, credit.cap, clock)
+            return FetchedPage(rows, {}, {}, credit.late_cap, clock, stats)
+        greedy = self._credits.find_greedy(credit)
+        left = self._credits.bytes_for_payloads(len(rows), credit.free_bytes)
+        return self._payloads.complete_page(conn, rows, large, greedy, left, credit.late_cap, clock)

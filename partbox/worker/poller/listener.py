@@ -38,7 +38,7 @@ class Listener:
         self.is_hearing = False
         self._was_called_back = False
         self._is_loss_logged = False
-        self._ended = threading.Event()
+        self._stop_asked = threading.Event()
         self._conn: WatchedConnection | None = None
         self._close_asked = threading.Event()
         self._error: Exception | None = None
@@ -48,13 +48,13 @@ class Listener:
 
     def start(self) -> None:
         # A second call, or a call after `stop`, does nothing.
-        if self._thread is None and not self._ended.is_set():
+        if self._thread is None and not self._stop_asked.is_set():
             self._thread = threading.Thread(target=self._run, name="partbox-listener", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         # The wait for the thread is brief (`JOIN_TIMEOUT`), because a thread that still connects has nothing to finish.
-        self._ended.set()
+        self._stop_asked.set()
         self._close_asked.set()
         if self._thread is not None:
             self._thread.join(JOIN_TIMEOUT)
@@ -114,11 +114,11 @@ class Listener:
         else:
             wakes = payload == RING_ALL or (payload.isdecimal() and self._engine.claims.is_known(int(payload)))
         if wakes:
-            self._wakeup.call()
+            self._wakeup.interrupt_poller()
 
     def _run(self) -> None:
         pause = RECONNECT_PAUSES[0]
-        while not self._ended.is_set():
+        while not self._stop_asked.is_set():
             try:
                 with self._connect() as conn:
                     self._serve(conn)
@@ -126,7 +126,7 @@ class Listener:
             except Exception as error:
                 pause = RECONNECT_PAUSES[0] if self.is_hearing else min(RECONNECT_PAUSES[1], pause * 2)
                 self._note_lost(error)
-            self._ended.wait(pause)
+            self._stop_asked.wait(pause)
 
     def _connect(self) -> WatchedConnection:
         lease, direct_dsn = self._settings.lease, self._settings.listen_dsn
@@ -146,8 +146,8 @@ class Listener:
         self._probe_awaited = self._probe_to_send = uuid4().hex
         # Publish the connection only now: from here on the poller's thread uses it.
         self._conn = conn
-        self._wakeup.call()
-        if not self._ended.is_set():
+        self._wakeup.interrupt_poller()
+        if not self._stop_asked.is_set():
             self._close_asked.wait()
         if self._error is not None:
             raise self._error
@@ -155,8 +155,8 @@ class Listener:
     def _note_lost(self, error: Exception) -> None:
         self._probe_awaited = ""
         self.is_hearing, self._probe_to_send = False, None
-        self._wakeup.call()
-        if not self._is_loss_logged and not self._ended.is_set():
+        self._wakeup.interrupt_poller()
+        if not self._is_loss_logged and not self._stop_asked.is_set():
             self._is_loss_logged = True
             text = "nobody can wake this worker for now, so it looks every %.0f ms for new events: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)

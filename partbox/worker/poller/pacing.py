@@ -8,7 +8,7 @@ from psycopg.errors import ProgramLimitExceeded
 
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
-from partbox.protocol.bell import NAP, BellPoll, FlagChange, SleepControl, reason_off
+from partbox.protocol.bell import NAP, BellPoll, FlagChange, SleepControl, find_reason_off
 from partbox.worker.context import Context
 from partbox.worker.poller.listener import Listener
 
@@ -28,7 +28,7 @@ class Pacer:
         self.listener = Listener(context)
         self._context = context
         self._settings = settings = context.settings
-        self._doze = SleepControl()
+        self._sleep_control = SleepControl()
         self._sequence: int | None = None
         self._last_new_at = 0.0
         self._pause = settings.poll_busy
@@ -47,15 +47,17 @@ class Pacer:
         """Find out on a new connection whether notifications can wake this worker."""
         # After this, it is unknown whether the flag that requests notifications is up.
         settings = self._settings
-        self._doze, self._sequence = SleepControl(), None
-        bell_sequence = bell.bell_sequence(conn, settings.schema_name) if settings.bell != "off" else None
+        self._sleep_control, self._sequence = SleepControl(), None
+        bell_sequence = bell.find_bell_sequence(conn, settings.schema_name) if settings.bell != "off" else None
         pooled = settings.pooler and settings.listen_dsn is None
         prepared = 0 if bell_sequence is None else bell_sequence.prepared
-        if reason_off(settings.bell, pooled=pooled, sequence=bell_sequence is not None, prepared=prepared) is None:
+        if find_reason_off(settings.bell, pooled=pooled, sequence=bell_sequence is not None, prepared=prepared) is None:
             assert bell_sequence is not None
             self._set_sequence(conn, bell_sequence.sequence)
 
-    def next_pause(self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP) -> float:
+    def choose_next_pause(
+        self, conn: Connection[Any], has_new: bool, log_state: BellPoll | None, nap: float = NAP
+    ) -> float:
         """Return the longest pause before the next poll (seconds)."""
         # `has_new`: the last poll brought records. `log_state` is None if there may be more to read. `nap` is the
         # longest pause while publishers are asked for notifications (seconds).
@@ -64,7 +66,7 @@ class Pacer:
             self._last_new_at, self._pause = now, self._settings.poll_busy
         if self._sequence is not None:
             self._update_flag(conn, self._sequence, now, log_state, nap)
-            if (doze_pause := self._doze.pause(time.monotonic())) is not None:
+            if (doze_pause := self._sleep_control.compute_pause(time.monotonic())) is not None:
                 return doze_pause
         if has_new and log_state is None:
             return 0.0
@@ -78,22 +80,22 @@ class Pacer:
     def _update_flag(
         self, conn: Connection[Any], sequence: int, now: float, log_state: BellPoll | None, nap: float
     ) -> None:
-        schema, listener, doze = self._settings.schema_name, self.listener, self._doze
+        schema, listener, doze = self._settings.schema_name, self.listener, self._sleep_control
         try:
             listener.start()
             listener.read_notifications()
             probe = listener.take_probe() if now >= self._queue_full_until else None
-            if probe is not None and not bell.notify(conn, schema, probe):
+            if probe is not None and not bell.notify_listeners(conn, schema, probe):
                 listener.resend_probe(probe)
                 self._stay_awake(now)
             if listener.take_callback():
-                doze.lowered()
+                doze.note_lowered()
             act = doze.observe(now, log_state, listens=self._can_hear(now), nap=nap)
             if act is FlagChange.RAISE:
                 self._raise_flag(conn, sequence, nap)
             elif act is FlagChange.LOWER:
                 bell.lower_flag(conn, schema, sequence)
-                doze.lowered()
+                doze.note_lowered()
         # The notification queue had room when the statement asked, and was full at the COMMIT.
         except ProgramLimitExceeded:
             self._stay_awake(now)
@@ -102,7 +104,7 @@ class Pacer:
                 raise
             # The bell stays off until the next session.
             self._set_sequence(conn, None)
-            self._doze.lowered()
+            self._sleep_control.note_lowered()
             text = "the bell is off, so new events are looked for every %.0f ms: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
 
@@ -116,13 +118,13 @@ class Pacer:
             self._stay_awake(sent_at)
         else:
             self._is_full_logged = False
-            self._doze.raised(sent_at, was_up=was_up)
+            self._sleep_control.note_raised(sent_at, was_up=was_up)
 
     def _stay_awake(self, now: float) -> None:
         # Polls go on without sleep for a while, and publishers are asked for no notifications.
         # None should be sent while the server's notification queue is filling up.
         self._queue_full_until = now + QUEUE_FULL_PAUSE
-        self._doze.lowered()
+        self._sleep_control.note_lowered()
         if not self._is_full_logged:
             self._is_full_logged = True
             text = (

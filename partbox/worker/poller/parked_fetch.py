@@ -34,7 +34,7 @@ class ParkedReader:
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
-        self._turns = context.engine.parked_scheduler
+        self._parked_scheduler = context.engine.parked_scheduler
         self._dead_letters = context.engine.dead_letters
         self._payloads = payloads
         self._reports = reports
@@ -47,43 +47,47 @@ class ParkedReader:
         # The later events of the key that may follow them are fetched and queued too.
         if me is None:
             return
-        woken, left = self._turns.wake(time.monotonic(), self._chain_limit)
+        woken, bytes_left = self._parked_scheduler.take_due_keys(time.monotonic(), self._chain_limit)
         if not woken:
             return
         requested = len(woken)
         try:
-            bodies, list_incomplete = self._fetch_bodies(conn, _heads_first(woken), left)
+            bodies, list_incomplete = self._fetch_bodies(conn, _sort_heads_first(woken), bytes_left)
             self._chain_limit = min(MAX_CHAINS, self._chain_limit + 1)
-            woken = self._turns.cut(woken, list_incomplete) if list_incomplete else woken
-            suspects = [SuspectRow(each.partition, each.rows[0]) for each in woken if each.rows[0].charged]
+            woken = self._parked_scheduler.drop_left_out(woken, list_incomplete) if list_incomplete else woken
+            suspects = [SuspectRow(each.partition, each.rows[0]) for each in woken if each.rows[0].is_charged]
             dead = self._charge_suspects(conn, me, suspects, bodies)
         except BaseException as error:
             if isinstance(error, (QueryCanceled, HungError)):
                 self._chain_limit = max(1, requested // 2)
-            self._turns.put_back(woken)
+            self._parked_scheduler.put_back(woken)
             raise
-        self._report_buried(self._turns.queue(woken, bodies, dead))
+        self._report_buried(self._parked_scheduler.queue_woken(woken, bodies, dead))
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
         """Fetch and queue parked events that are due and block no later events. Return True if there may be more."""
         # Only the partitions `numbers` are searched.
-        asked = self._turns.build_due_query(numbers, self._row_limit // 2)
-        room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line - len(asked.taken))
-        if asked.bytes <= 0 or me is None or room <= 0:
+        asked = self._parked_scheduler.build_due_query(numbers, self._row_limit // 2)
+        room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line_count - len(asked.ids_in_memory))
+        if asked.free_bytes <= 0 or me is None or room <= 0:
             return False
-        asked = asked._replace(early=asked.early[:room])
-        subscription, dead_letters = self._context.subscription, self._dead_letters.room(time.monotonic())
+        asked = asked._replace(early_ids=asked.early_ids[:room])
+        subscription, dead_letters = self._context.subscription, self._dead_letters.count_room(time.monotonic())
         numbers = list(asked.partitions)
-        stored = parked.due(conn, self._schema, subscription, numbers, asked.taken, asked.early, room, dead_letters)
-        bodies, list_incomplete = self._fetch_due_bodies(conn, stored, asked.bytes)
+        stored = parked.load_due(
+            conn, self._schema, subscription, numbers, asked.ids_in_memory, asked.early_ids, room, dead_letters
+        )
+        bodies, list_incomplete = self._fetch_due_bodies(conn, stored, asked.free_bytes)
         # A record that is about to be cancelled is left out as a large payload is: another fetch decides about it.
         cancelled = self._find_cancelled(conn, stored, bodies)
-        due, all_admitted = self._turns.admit(asked, stored, list_incomplete | cancelled, time.monotonic())
-        suspects = [SuspectRow(each.partition, each.row) for each in due if each.row.charged]
+        due, all_admitted = self._parked_scheduler.admit_due(
+            asked, stored, list_incomplete | cancelled, time.monotonic()
+        )
+        suspects = [SuspectRow(each.partition, each.row) for each in due if each.row.is_charged]
         try:
             dead = self._charge_suspects(conn, me, suspects, bodies)
         except BaseException:
-            self._turns.return_suspects(suspects)
+            self._parked_scheduler.return_suspects(suspects)
             raise
         dead_letter_count = sum(each.state == RowState.DEAD for each in stored)
         # Partitions may count as read only if every due row came and was admitted.
@@ -94,15 +98,15 @@ class ParkedReader:
             and not cancelled
         )
         read = asked.partitions.values() if is_whole and all_admitted else ()
-        self._report_buried(self._turns.queue_due(due, bodies, dead, read))
-        return not is_whole or bool(asked.early)
+        self._report_buried(self._parked_scheduler.queue_due(due, bodies, dead, read))
+        return not is_whole or bool(asked.early_ids)
 
     def _fetch_due_bodies(
-        self, conn: Connection[Any], stored: Sequence[StoredRow], left: int
+        self, conn: Connection[Any], stored: Sequence[StoredRow], bytes_left: int
     ) -> tuple[dict[int, Row], set[int]]:
         wanted = [(each.partition, each.record_id) for each in stored]
         try:
-            found = self._fetch_bodies(conn, wanted, left) if wanted else ({}, set())
+            found = self._fetch_bodies(conn, wanted, bytes_left) if wanted else ({}, set())
         except (QueryCanceled, HungError):
             self._row_limit = max(1, len(wanted) // 2)
             raise
@@ -118,7 +122,7 @@ class ParkedReader:
         cancelling = {id for id in scheduled if bodies[id][MAY_BE_CANCELLED]}
         if not cancelling:
             return cancelling
-        return cancelling - parked.may_start(conn, self._schema, self._context.subscription, sorted(cancelling))
+        return cancelling - parked.find_startable(conn, self._schema, self._context.subscription, sorted(cancelling))
 
     def _charge_suspects(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]
@@ -128,12 +132,14 @@ class ParkedReader:
         # Returned are the verdicts on suspects without attempts left, by record id.
         with_body = [each for each in suspects if each.row.id in bodies]
         dead = {
-            each.row.id: verdict for each in with_body if (verdict := self._exhausted_verdict(each, bodies)) is not None
+            each.row.id: verdict
+            for each in with_body
+            if (verdict := self._find_exhausted_verdict(each, bodies)) is not None
         }
         charged = [each for each in with_body if each.row.id not in dead]
         if not charged:
             return dead
-        charge = self._turns.charge(charged, bodies)
+        charge = self._parked_scheduler.build_charge(charged, bodies)
         subscription = self._context.subscription
         owned, _ = cursors.save(conn, self._schema, subscription, me, charge.cursors, charge.parks)
         lost = {each.partition for each in charged if each.partition.number not in owned}
@@ -143,27 +149,29 @@ class ParkedReader:
             return (
                 self._charge_suspects(conn, me, [each for each in charged if each.partition not in lost], bodies) | dead
             )
-        self._turns.charged(charged)
+        self._parked_scheduler.note_charged(charged)
         return dead
 
-    def _exhausted_verdict(self, suspect: SuspectRow, bodies: Mapping[int, Row]) -> Verdict | None:
+    def _find_exhausted_verdict(self, suspect: SuspectRow, bodies: Mapping[int, Row]) -> Verdict | None:
         # The verdict is for an event whose process died at each allowed attempt. It is None if an attempt is left.
         row, endpoint = suspect.row, self._context.routes[bodies[suspect.row.id][ROUTE]]
         most = endpoint.handler.max_attempts
         return (
-            endpoint.crash_verdict(row.attempts) if row.accused and most is not None and row.attempts >= most else None
+            endpoint.build_crash_verdict(row.attempts)
+            if row.is_accused and most is not None and row.attempts >= most
+            else None
         )
 
     def _fetch_bodies(
-        self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
+        self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], bytes_left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        # At most `left` bytes of large payloads are fetched.
+        # At most `bytes_left` bytes of large payloads are fetched.
         # Returned are the records by id, and the ids left out because their payloads did not fit.
-        bodies = {row[ID]: row for row in records.bodies(conn, self._schema, wanted)}
+        bodies = {row[ID]: row for row in records.load_bodies(conn, self._schema, wanted)}
         large = {row[LOG_POSITION] for row in list_incomplete(list(bodies.values()))}
         if not large:
             return bodies, set()
-        fetched = self._payloads.fetch(conn, [pair for pair in wanted if pair in large], left)
+        fetched = self._payloads.fetch_payloads(conn, [pair for pair in wanted if pair in large], bytes_left)
         for pair in large:
             # None in `fetched` means that the record is gone; a pair missing there did not fit.
             if (full_row := fetched.get(pair)) is None:
@@ -177,7 +185,7 @@ class ParkedReader:
             self._reports.report_parked(event, verdict)
 
 
-def _heads_first(woken: Sequence[WokenKey]) -> list[tuple[int, int]]:
+def _sort_heads_first(woken: Sequence[WokenKey]) -> list[tuple[int, int]]:
     # The first row of every key precedes the second of any key. A row is given as (partition, id).
     ranked = sorted((rank, row.id, each.partition.number) for each in woken for rank, row in enumerate(each.rows))
     return [(number, id) for _, id, number in ranked]

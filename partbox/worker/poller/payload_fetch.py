@@ -13,7 +13,7 @@ from psycopg.errors import QueryCanceled
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
-from partbox.events.record import ID, LOG_POSITION, PARTITION, PageStats, row_bytes
+from partbox.events.record import ID, LOG_POSITION, PARTITION, PageStats, count_row_bytes
 from partbox.worker.context import Context
 from partbox.worker.engine.intake import FetchedPage
 
@@ -40,36 +40,38 @@ class PayloadFetcher:
         rows: list[Row],
         left_out: list[Row],
         greedy: Collection[int],
-        left: int,
+        bytes_left: int,
         cap: int,
         clock: int,
     ) -> FetchedPage:
-        """Fetch the large payloads that a poll left out, up to `left` bytes, and return the page."""
+        """Fetch the large payloads that a poll left out, up to `bytes_left` bytes, and return the page."""
         # Rows of `greedy` partitions get no payload.
         wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
-        fetched = self.fetch(conn, wanted, left)
+        fetched = self.fetch_payloads(conn, wanted, bytes_left)
         self._first_partition = (wanted[len(fetched) - 1][0] + 1) if fetched else self._first_partition + 1
         large: dict[int, dict[int, int]] = defaultdict(dict)
         ends: dict[int, int] = {}
         for row in left_out:
             pair = row[LOG_POSITION]
             if (full_row := fetched.get(pair)) is not None:
-                large[row[PARTITION]][row[ID]] = row_bytes(full_row)
+                large[row[PARTITION]][row[ID]] = count_row_bytes(full_row)
             elif pair not in fetched:
                 ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
         present = [row for row in (fetched.get(row[LOG_POSITION], row) for row in rows) if row is not None]
         return FetchedPage(present, large, ends, cap, clock, PageStats(present))
 
-    def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
-        """Fetch the complete records of the first `wanted` rows, as many as fit into `left` bytes."""
+    def fetch_payloads(
+        self, conn: Connection[Any], wanted: Sequence[RecordKey], bytes_left: int
+    ) -> dict[RecordKey, Row | None]:
+        """Fetch the complete records of the first `wanted` rows, as many as fit into `bytes_left` bytes."""
         # A statement fetches at most `MAX_FETCH_BYTES` bytes, or one record. The limit is halved after a slow
         # statement, and is one record after a cancelled one.
         # A record that no longer exists maps to None.
-        if not wanted or left <= 0:
+        if not wanted or bytes_left <= 0:
             return {}
-        most, began = min(left, self._fetch_bytes), time.monotonic()
+        most, began = min(bytes_left, self._fetch_bytes), time.monotonic()
         try:
-            fetched = records.payloads(conn, self._schema, wanted, most)
+            fetched = records.load_payloads(conn, self._schema, wanted, most)
         except HungError:
             self._fetch_bytes = 1
             raise
@@ -81,7 +83,7 @@ class PayloadFetcher:
         if time.monotonic() - began > self._slow_seconds:
             self._fetch_bytes = max(1, most // 2)
         else:
-            received = sum(row_bytes(row) for row in fetched.values() if row is not None)
+            received = sum(count_row_bytes(row) for row in fetched.values() if row is not None)
             self._fetch_bytes = min(MAX_FETCH_BYTES, max(self._fetch_bytes, received) * 5 // 4 + 1)
         return fetched
 

@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import Connection, Error
 
 from partbox.db.blocking import use_raw_loaders
-from partbox.db.connect import TransientSchemaError, check
+from partbox.db.connect import TransientSchemaError, check_server
 from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
@@ -51,10 +51,10 @@ class Poller:
     sessions: SessionFactory
     ownership: Ownership
     reader: LogReader
-    parked: ParkedReader
+    parked_reader: ParkedReader
     timeouts: HandlerTimeouts
     dead_letters: DeadLetters
-    load: LoadReport
+    load_report: LoadReport
     notes: Sequence[ProcessNote]
     pacer: Pacer
     saver: Saver
@@ -85,7 +85,7 @@ class Poller:
         """Wake the poller so that it looks for new events at once."""
         # The pause between its polls is reset too.
         self.pacer.reset_pause()
-        self._wakeup.call()
+        self._wakeup.interrupt_poller()
 
     def end_transactions(self) -> bool:
         """Stop transactional handlers after the current transaction. Return False if a handler had to be abandoned."""
@@ -96,7 +96,7 @@ class Poller:
         """End the polling and saving threads now, even if the process still owns partitions."""
         # Transactions must have ended before.
         self._end_asked.set()
-        self._wakeup.call()
+        self._wakeup.interrupt_poller()
         self._thread.join()
         self.pacer.stop()
         self.saver.stop()
@@ -106,7 +106,7 @@ class Poller:
         # This is needed if a connection is lost or the data that was read may be wrong. The poller's own thread does
         # the work.
         self.restart_asked.set()
-        self._wakeup.call()
+        self._wakeup.interrupt_poller()
 
     def _run(self) -> None:
         try:
@@ -154,11 +154,11 @@ class Poller:
         if not checked:
             # An answer that could be less than everything must be an error.
             with proof.without_row_security(session.reading):
-                migrate.check(session.reading, schema)
+                migrate.check_schema_version(session.reading, schema)
                 # Every new connection is checked. The database may be replaced by a logical copy under a running
                 # worker. The copy has the same owners and epochs, so the fence of saves would let the old cursors pass.
-                check(session.reading, schema)
-            proof.intact(session.reading, schema, self.context.subscription)
+                check_server(session.reading, schema)
+            proof.check_intact(session.reading, schema, self.context.subscription)
             proof.check_none_hidden(session.reading, schema, self.context.subscription)
             if self.transactor is not None:
                 self.transactor.effects.check(session.reading)
@@ -166,22 +166,22 @@ class Poller:
         use_raw_loaders(session.reading)
         self.pacer.begin_session(session.reading)
         self.restart_asked.clear()
-        self.reader.forget()
+        self.reader.forget_session()
         self._resume_partitions(session)
 
     def _resume_partitions(self, session: Session) -> None:
         self._pause_writers()
         conn = session.reading
-        self._engine.intake.wanted_types = subscriptions.wanted_types(
+        self._engine.intake.wanted_types = subscriptions.find_wanted_types(
             conn, self.context.schema, self.context.subscription
         )
         self.ownership.resume(conn)
-        self.reader.regroup()
+        self.reader.discard_groups()
         for note in self.notes:
-            note.restart(self.ownership.me)
-        self.saver.set_connection(session.saving, self.ownership.me)
+            note.restart(self.ownership.instance_id)
+        self.saver.set_connection(session.saving, self.ownership.instance_id)
         if self.transactor is not None:
-            self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
+            self.transactor.set_connection(session.effects or session.reading, self.ownership.instance_id)
 
     def _pause_writers(self) -> None:
         # Writes in progress end first. No more are allowed until a new connection is set.
@@ -219,8 +219,8 @@ class Poller:
             self._engine.parked_scheduler.wake_trials()
             self._write_reports(conn)
         due.update(self._engine.parked_scheduler.take_keyless())
-        self._fetch_due(conn, due)
-        self.parked.fetch_blocked(conn, self.ownership.me)
+        self._fetch_due_rows(conn, due)
+        self.parked_reader.fetch_blocked(conn, self.ownership.instance_id)
         return self.reader.read(conn, self._may_continue)
 
     def _begin_step(self) -> None:
@@ -231,14 +231,14 @@ class Poller:
         self.timeouts.check_overdue()
         self.dead_letters.check_overdue()
         # Clear before anything is read: this step serves all calls until here.
-        self._wakeup.was_called = False
+        self._wakeup.was_interrupted = False
         self._wakeup.clear()
         self._engine.limits.give_permits(time.monotonic())
 
     def _drain(self, conn: Connection[Any]) -> None:
         self.ownership.drain_all()
         self.ownership.note_leaving(conn)
-        self.reader.regroup()
+        self.reader.discard_groups()
 
     def _is_tick_due(self) -> bool:
         return time.monotonic() >= self._tick_at or self.ownership.is_replanned
@@ -246,18 +246,18 @@ class Poller:
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
         # This checks which partitions the process owns, and plans the next check.
         # Returned are the partitions with a due parked row that blocks no later events.
-        now, most = time.monotonic(), self._longest_pause()
+        now, most = time.monotonic(), self._compute_longest_pause()
         # Set both before the statement, so that they hold if it fails too.
         self._ticked_at, self._tick_at = now, now + most
         tick = self.ownership.tick(conn, self.reader.list_transactions())
         if tick.idle_check is not None:
             self.reader.take_tick_check(tick.idle_check)
         if not tick.is_calm:
-            self.reader.regroup()
+            self.reader.discard_groups()
         self._awaiting_since = (self._awaiting_since or now) if tick.awaits_release else None
         awaited = None if self._awaiting_since is None else now - self._awaiting_since
         self._tick_at = min(self._tick_at, now + next_tick_delay(tick.next_due_in, awaited, most))
-        return tick.due
+        return tick.due_partitions
 
     def force_tick(self) -> None:
         """Make the next step check which partitions this process owns."""
@@ -265,13 +265,13 @@ class Poller:
         self._tick_at = 0.0
 
     def _write_reports(self, conn: Connection[Any]) -> None:
-        self.load.report()
+        self.load_report.report_load()
         for note in self.notes:
             note.refresh(conn)
 
-    def _fetch_due(self, conn: Connection[Any], due: Collection[int]) -> None:
+    def _fetch_due_rows(self, conn: Connection[Any], due: Collection[int]) -> None:
         # There may be more rows that block nothing and are due, so the next tick comes soon.
-        if due and self.parked.fetch_due(conn, self.ownership.me, due):
+        if due and self.parked_reader.fetch_due(conn, self.ownership.instance_id, due):
             self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
     def _may_continue(self) -> bool:
@@ -279,7 +279,7 @@ class Poller:
         # The poller was not woken, and no check, stop, parked event or permit is due.
         now = time.monotonic()
         if (
-            self._wakeup.was_called
+            self._wakeup.was_interrupted
             or now >= self._tick_at
             or self._slot[STOPPING]
             or self._engine.parked_scheduler.has_work(now)
@@ -289,30 +289,30 @@ class Poller:
             return False
         return not (self.ownership.is_outdated or self.ownership.is_replanned)
 
-    def _longest_pause(self) -> float:
+    def _compute_longest_pause(self) -> float:
         # The time between two checks of the partitions when nothing else calls for one (seconds).
-        owned = self._engine.claims.count()
+        owned = self._engine.claims.count_partitions()
         calm = owned < FEW_PARTITIONS and self.pacer.listener.is_hearing and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], has_new: bool) -> None:
         # The wait ends when the next step is due or the poller is woken.
         # Permits of rate-limited handlers that fall due meanwhile are given out.
-        most = self._longest_pause()
+        most = self._compute_longest_pause()
         # The longest pause may have become shorter since the tick, if something has come.
         self._tick_at = min(self._tick_at, self._ticked_at + most)
-        pause = self.pacer.next_pause(conn, has_new, self.reader.log_state, nap=most)
+        pause = self.pacer.choose_next_pause(conn, has_new, self.reader.log_state, nap=most)
         if not pause:
             return
         now = time.monotonic()
         if self.reader.waits_for_saves:
             # A save wakes the poller before that.
             pause = FENCE_SECONDS
-        elif not self._engine.claims.count():
+        elif not self._engine.claims.count_partitions():
             pause = min(pause, UNOWNED_PAUSE)
-        wakeup = self._engine.parked_scheduler.next_at()
+        wakeup = self._engine.parked_scheduler.find_next_due()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
-        while (permit_at := self._engine.limits.next_at(now)) is not None and permit_at < until:
+        while (permit_at := self._engine.limits.find_next_check(now)) is not None and permit_at < until:
             if self._wakeup.wait(max(0.0, permit_at - now)):
                 return
             now = time.monotonic()

@@ -17,29 +17,29 @@ class Wakeup:
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.
-        self.was_called = False
+        self.was_interrupted = False
         # True if another process has announced a changed plan, or parked rows.
         self.has_changes = False
-        self._set = False
+        self._is_set = False
         self._on_readable: Callable[[], None] | None = None
         self._watched_socket = -1
         self._selector = SELECTOR()
         self._near_end: socket.socket | None = None
         self._far_end: socket.socket | None = None
 
-    def call(self) -> None:
+    def interrupt_poller(self) -> None:
         """Wake the poller and have it begin a new step, even while it reads a backlog."""
         # A backlog is read page after page within one step otherwise.
-        self.was_called = True
+        self.was_interrupted = True
         self.set()
 
     def is_set(self) -> bool:
-        return self._set
+        return self._is_set
 
     def set(self) -> None:
         """Wake the waiting thread, or let its next wait return at once."""
-        if not self._set:
-            self._set = True
+        if not self._is_set:
+            self._is_set = True
             # Without a pair no thread waits yet, and the next wait sees the flag.
             if self._far_end is not None:
                 # A full buffer wakes the thread as well.
@@ -49,10 +49,10 @@ class Wakeup:
     def clear(self) -> None:
         """Reset the event so that the thread can wait for it again."""
         # The caller then serves all wake-up calls made until this call ends.
-        if self._set:
+        if self._is_set:
             self._drain_socket()
             # Clear the flag last: a caller that finds it set until here relies on the poller's next step.
-            self._set = False
+            self._is_set = False
 
     def wait(self, seconds: float) -> bool:
         """Wait for up to `seconds` until the event is set. Return True if it is."""
@@ -60,7 +60,7 @@ class Wakeup:
         end = time.monotonic() + seconds
         if self._far_end is None:
             self._make_pair()
-        while not self._set:
+        while not self._is_set:
             left = end - time.monotonic()
             # The selector rounds the timeout to the next millisecond.
             for key, _ in self._selector.select(max(0.0, left)):
@@ -68,12 +68,12 @@ class Wakeup:
                     if self._on_readable is not None:
                         self._on_readable()
                 # The event was cleared after its setter had set the flag and before the setter wrote its byte.
-                elif not self._set:
+                elif not self._is_set:
                     self._drain_socket()
                     return True
             if left <= 0:
                 break
-        return self._set
+        return self._is_set
 
     def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
         """Call `on_readable` in the waiting thread whenever `socket` has data to read."""

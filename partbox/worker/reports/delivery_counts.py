@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from partbox.events import DeliveredEvent
-from partbox.events.record import CREATED_AT, microseconds
+from partbox.events.record import CREATED_AT, parse_microseconds
 from partbox.observe import QUICK, Turn
 from partbox.worker.runners.endpoint import Endpoint
 
@@ -17,15 +17,15 @@ REPORT_INTERVAL = 0.02  # seconds
 @dataclass(slots=True, eq=False)
 class Tally:
     """Counts and durations of the events that one thread or task has delivered since its last report. The events range
-    from `oldest` to `last`. `last` began at `started`."""
+    from `oldest_event` to `last_run`. `last_run` began at `last_started`."""
 
     # The first event, which the runner sets.
-    oldest: DeliveredEvent | None = None
-    last: tuple[Endpoint, DeliveredEvent] | None = None
-    started: float = 0.0  # monotonic seconds
+    oldest_event: DeliveredEvent | None = None
+    last_run: tuple[Endpoint, DeliveredEvent] | None = None
+    last_started: float = 0.0  # monotonic seconds
     # The last event whose duration is known.
-    timed: DeliveredEvent | None = None
-    _newest: DeliveredEvent | None = None
+    timed_event: DeliveredEvent | None = None
+    _newest_event: DeliveredEvent | None = None
     _quick_counts: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
     _timings: defaultdict[Endpoint, list[float]] = field(default_factory=partial(defaultdict, list))
     # Seconds that handlers ran without success.
@@ -46,8 +46,8 @@ class Tally:
         # The counts are reported at the end of a turn, at most every `REPORT_INTERVAL` seconds, and before the thread
         # waits for work, because a report costs as much as several events.
         now = time.monotonic()
-        if self.last is not None and now - self.started < QUICK:
-            self._newest, self.last = self.last[1], None
+        if self.last_run is not None and now - self.last_started < QUICK:
+            self._newest_event, self.last_run = self.last_run[1], None
         self.count_last_if_slow()
         self._spent_seconds += now - self._slice_began
         self._slice_began = now
@@ -62,52 +62,54 @@ class Tally:
             else:
                 for endpoint in quick:
                     self._quick_counts[endpoint] += 1
-        self.last, self.started = last, started
+        self.last_run, self.last_started = last, started
 
     def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Record the duration of an event that was counted as quick but was slow."""
         # A handler that runs past the next check of the lease is noticed at that check.
         # The event may have just ended.
         seconds = time.monotonic() - started
-        if seconds >= QUICK and event is not self.timed:
-            self.timed = event
+        if seconds >= QUICK and event is not self.timed_event:
+            self.timed_event = event
             self._quick_counts[endpoint] -= 1
             self._timings[endpoint].append(seconds)
 
     def count_last_if_slow(self) -> None:
         """Record the duration of the last event that ran, if it was slow."""
         # The event belonged to the previous lane (queue of one key).
-        if self.last is not None:
-            (endpoint, event), self.last = self.last, None
-            self._newest = event
-            self.count_if_slow(endpoint, event, self.started)
+        if self.last_run is not None:
+            (endpoint, event), self.last_run = self.last_run, None
+            self._newest_event = event
+            self.count_if_slow(endpoint, event, self.last_started)
 
     def count_timed(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
         """Record the measured seconds of a handler; count its event as delivered only if it is `done`."""
-        self.timed = event
+        self.timed_event = event
         if not done:
             self._failed_seconds += seconds
             return
         self._timings[endpoint].append(seconds)
-        self._newest = event
-        if self.oldest is None:
-            self.oldest = event
+        self._newest_event = event
+        if self.oldest_event is None:
+            self.oldest_event = event
 
     def take_turns(self) -> list[Turn]:
         """Return a summary (`Turn`) of the deliveries of each handler, and clear the counts."""
         # Events that were too quick to be timed share the unaccounted time.
         self.end_slice()
-        turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
+        turns = (
+            self._build_turns(self.oldest_event, self._newest_event) if self.oldest_event and self._newest_event else []
+        )
         self._quick_counts.clear()
         self._timings.clear()
         self._failed_seconds = self._spent_seconds = self._report_at = 0.0
-        self.oldest = self._newest = None
+        self.oldest_event = self._newest_event = None
         return turns
 
     def _build_turns(self, first: DeliveredEvent, last: DeliveredEvent) -> list[Turn]:
         measured = self._failed_seconds + sum(map(sum, self._timings.values()))
         share = min(QUICK, max(0.0, self._spent_seconds - measured) / max(1, sum(self._quick_counts.values())))
-        oldest, newest, ended = published_at(first), published_at(last), time.time()
+        oldest, newest, ended = publish_time_of(first), publish_time_of(last), time.time()
         turns = []
         for endpoint in {**self._quick_counts, **self._timings}:
             quick, timed = self._quick_counts.get(endpoint, 0), self._timings.get(endpoint, ())
@@ -123,10 +125,10 @@ def build_list_turn(
     """Return a summary (`Turn`) of one call of a handler that took a list of `count` events."""
     # Each event took `seconds`. `ends` are the first and the last event.
     slow = [seconds] * count if seconds >= QUICK else []
-    first, last = map(published_at, ends)
+    first, last = map(publish_time_of, ends)
     return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())
 
 
-def published_at(event: DeliveredEvent) -> float:
+def publish_time_of(event: DeliveredEvent) -> float:
     """Return the time at which the event was published, in Unix seconds."""
-    return microseconds(event.record[CREATED_AT]) / 1e6 + 946_684_800.0
+    return parse_microseconds(event.record[CREATED_AT]) / 1e6 + 946_684_800.0

@@ -25,7 +25,7 @@ class HandledTypes(ProcessNote):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, TYPES_INTERVAL)
-        types = context.routes.types()
+        types = context.routes.list_types()
         ignores = context.settings.unroutable_in(context.subscription) == "ignore"
         self._types = tuple(types) if ignores and (ANY, None) not in types else None
 

@@ -10,7 +10,7 @@ from partbox.callables import name_of
 from partbox.db.delivery import limits
 from partbox.db.delivery.limits import MAX_VALUES, LimitReport, WaitingValue
 from partbox.protocol.limits import Limit
-from partbox.text.printing import printable_line
+from partbox.text.printing import shorten_line
 from partbox.worker.context import Context
 from partbox.worker.engine.limited_queue import LimitWait
 from partbox.worker.reports.process_notes import ProcessNote
@@ -30,8 +30,8 @@ class LimitNotes(ProcessNote):
         self._limits = context.limits
 
     def _measure(self, now: float) -> tuple[Any, ...]:
-        in_force, declared = self._limits.in_force, self._limits.declared
-        names = sorted(in_force.keys() | {name for name, limit in declared.items() if limit.bounds})
+        in_force, declared = self._limits.effective_limits, self._limits.declared_limits
+        names = sorted(in_force.keys() | {name for name, limit in declared.items() if limit.is_limited})
         waits: dict[str, list[LimitWait]] = {name: [] for name in names}
         for each in self._limits.list_waits() if names else ():
             waits.setdefault(each.limit_key[0], []).append(each)
@@ -40,7 +40,7 @@ class LimitNotes(ProcessNote):
         )
 
     def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
-        limits.note(conn, self._context.schema, me, found)
+        limits.note_limits(conn, self._context.schema, me, found)
 
 
 def _describe_limit(name: str, limit: Limit, waits: list[LimitWait], now: float) -> LimitReport:
@@ -51,15 +51,13 @@ def _describe_limit(name: str, limit: Limit, waits: list[LimitWait], now: float)
         limit.at_once,
         None
         if limit.by is None
-        else printable_line(limit.by if isinstance(limit.by, str) else name_of(limit.by), MAX_NAME_LENGTH),
+        else shorten_line(limit.by if isinstance(limit.by, str) else name_of(limit.by), MAX_NAME_LENGTH),
         sum(each.events for each in waits),
         now - longest[0].since if longest else None,
-        () if limit.by is None else tuple(_waiting_values(longest[:MAX_VALUES], now)),
+        () if limit.by is None else tuple(_list_waiting_values(longest[:MAX_VALUES], now)),
     )
 
 
-def _waiting_values(waits: Iterable[LimitWait], now: float) -> Iterable[WaitingValue]:
+def _list_waiting_values(waits: Iterable[LimitWait], now: float) -> Iterable[WaitingValue]:
     for (_, value), events, since in waits:
-        yield WaitingValue(
-            printable_line("none" if value is None else str(value), MAX_NAME_LENGTH), events, now - since
-        )
+        yield WaitingValue(shorten_line("none" if value is None else str(value), MAX_NAME_LENGTH), events, now - since)

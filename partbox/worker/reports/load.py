@@ -19,9 +19,9 @@ class LoadReport:
         self._context = context
         self._credits = context.engine.credits
         self._scheduler = context.engine.scheduler
-        self._braked: set[int] = set()
+        self._braked_partitions: set[int] = set()
 
-    def report(self) -> None:
+    def report_load(self) -> None:
         """Report the load of this process to observers."""
         # Partitions that stop or resume reading because of too many parked records are logged.
         self._log_brake()
@@ -32,18 +32,18 @@ class LoadReport:
         """Return the current load of this process, such as records in memory and running handlers."""
         # The load has the records in memory and their bound, lanes (queues of one key), running handlers, and
         # partitions.
-        load = self._credits.load()
-        return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
+        load = self._credits.measure_load()
+        return Load(load.records, load.max_records, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 
     def _log_brake(self) -> None:
         most = self._context.settings.max_parked
         rows = self._credits.count_open_rows()
-        self._braked &= rows.keys()
-        on = {number for number, count in rows.items() if count >= most} - self._braked
-        off = {number for number in self._braked if rows[number] < RELEASE_SHARE * most}
+        self._braked_partitions &= rows.keys()
+        on = {number for number, count in rows.items() if count >= most} - self._braked_partitions
+        off = {number for number in self._braked_partitions if rows[number] < RELEASE_SHARE * most}
         if on:
             self._context.log_partitions("brake", BRAKE_TEXT, sorted(on), most, max_parked=most)
         if off:
             text = "there is room for parked records again: delivery goes on in %s (%s)"
             self._context.log_partitions("brake_released", text, sorted(off))
-        self._braked = (self._braked | on) - off
+        self._braked_partitions = (self._braked_partitions | on) - off

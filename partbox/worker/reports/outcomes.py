@@ -12,11 +12,11 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.parking import READY_STATES
 from partbox.protocol.verdict import Verdict
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.reports.delivery_counts import Tally, build_list_turn
 from partbox.worker.runners.endpoint import Endpoint
-from partbox.worker.runners.traceback import application_frames
+from partbox.worker.runners.traceback import find_application_frames
 
 log = logging.getLogger("partbox.worker")
 
@@ -31,7 +31,7 @@ class EventReports:
         self._hears_settled = observers.has_hook("settled")
         self._hears_delivered = observers.has_hook("delivered")
 
-    def tally(self) -> Tally | None:
+    def build_tally(self) -> Tally | None:
         """Return a new counter of deliveries for one thread or task, or None if no observer counts deliveries."""
         return Tally() if self._hears_delivered else None
 
@@ -55,7 +55,7 @@ class EventReports:
         # A handler has run, or an open circuit refused the event. `result` is the value that the handler returned, or
         # the exception that it raised.
         if self._hears_settled:
-            self._observers.settled(event, self._handler_name(event), verdict)
+            self._observers.settled(event, self._find_handler_name(event), verdict)
         if verdict is not None:
             self.report_parked(event, verdict, result, seconds)
 
@@ -69,20 +69,20 @@ class EventReports:
             return
         # Check the type, because an object may lie about its class.
         error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
-        handler = self._handler_name(event)
+        handler = self._find_handler_name(event)
         _log_parked(event, verdict, error, handler)
         self._observers.parked(event, handler, verdict, error, seconds)
 
-    def _handler_name(self, event: DeliveredEvent) -> str:
+    def _find_handler_name(self, event: DeliveredEvent) -> str:
         return self._routes[event.route].handler.name
 
 
 def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
     state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
-    trace = None if error is None or verdict.trace is None else (type(error), error, application_frames(error))
+    trace = None if error is None or verdict.trace is None else (type(error), error, find_application_frames(error))
     if state == "dead":
         name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
-        text, shown = "%s is dead after %s: %s", (event, counted(attempts, "attempt"), why)
+        text, shown = "%s is dead after %s: %s", (event, format_count(attempts, "attempt"), why)
         log_event(log, name, text, *shown, about=event, trace=trace, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):
         text, values = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
@@ -96,7 +96,7 @@ def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: 
     """Report to observers that a save of progress took `seconds`."""
     # The report has the number of partitions, and the number of parked rows in each state.
     if observers.has_hook("saved"):
-        parks = (pending.park for save in saves for pending in save.parks)
+        parks = (pending.parked_save for save in saves for pending in save.parks)
         # Rows whose event went to the dead-letter hook were dead before.
-        states = Counter(park.state for park in parks if not park.dead_letter)
+        states = Counter(park.state for park in parks if not park.is_dead_letter)
         observers.saved(len(saves), states, seconds)

@@ -14,8 +14,8 @@ from partbox.db.delivery.instances import RunningHandler
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.events import DeliveredEvent
 from partbox.observe.observer import Answer, Observer
-from partbox.text.printing import error_name, printable_line, text_of
-from partbox.text.secrets import masked
+from partbox.text.printing import format_error_name, shorten_line, text_of
+from partbox.text.secrets import mask_secrets
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
 
@@ -93,9 +93,9 @@ class LongRuns(ProcessNote):
         found: list[HandlerRun] = []
         for lane in self._scheduler.list_handling():
             # Read the event before its start: the start of another event is later.
-            event = lane.current
-            if event is not None and now - lane.started > LONG_RUN:
-                found.append((lane.started, lane, event))
+            event = lane.current_event
+            if event is not None and now - lane.started_at > LONG_RUN:
+                found.append((lane.started_at, lane, event))
         return tuple(sorted(found, key=lambda run: run[0]))
 
     def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
@@ -106,7 +106,7 @@ class LongRuns(ProcessNote):
         since, lane, event = run
         handler = self._context.routes[event.route].handler
         return RunningHandler(
-            handler=printable_line(handler.name, MAX_NAME_LENGTH),
+            handler=shorten_line(handler.name, MAX_NAME_LENGTH),
             event_type=_shorten(event.event_type),
             aggregate_type=_shorten(event.aggregate_type),
             aggregate_id=None if event.aggregate_id is None else _shorten(event.aggregate_id),
@@ -153,8 +153,8 @@ class TrafficObserver(Observer):
             found.error = None
         elif answer.error is not None and answer.retried:
             found.since = found.since if found.error is not None else self._clock()
-            found.error = printable_line(
-                masked(f"{error_name(answer.error)}: {text_of(answer.error)}"), MAX_TEXT_LENGTH
+            found.error = shorten_line(
+                mask_secrets(f"{format_error_name(answer.error)}: {text_of(answer.error)}"), MAX_TEXT_LENGTH
             )
 
     def note_hanging(self, sink: str, why: str, since: float) -> None:
@@ -169,7 +169,7 @@ class TrafficObserver(Observer):
         found, now = [], self._clock()
         for sink, each in self._totals.copy().items():
             failing = None if (error := each.error) is None else max(0.0, now - each.since)
-            name = printable_line(sink, MAX_TEXT_LENGTH)
+            name = shorten_line(sink, MAX_TEXT_LENGTH)
             found.append(SinkTraffic(name, each.sent, each.in_flight, each.retries, each.seconds, error, failing))
         return found
 
@@ -187,4 +187,4 @@ class SinkNotes(ProcessNote):
         return tuple(self._observer.list_totals())
 
     def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
-        traffic.note(conn, self._context.schema, me, list(found))
+        traffic.note_traffic(conn, self._context.schema, me, list(found))

@@ -7,7 +7,7 @@ from typing import Any
 
 from partbox.errors import PayloadError
 from partbox.events import DeliveredEvent
-from partbox.handlers import Row
+from partbox.handlers import RouteRow
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
@@ -21,7 +21,7 @@ MAX_TYPE_LENGTH = 200  # characters
 MAX_NAMED_TYPES = 20
 
 
-class FirstSeen:
+class SeenKinds:
     """A bounded set that tells whether an event is the first of its kind. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class FirstSeen:
             return len(self._seen) > known
 
 
-class UnroutableWarning(FirstSeen):
+class UnroutableWarning(SeenKinds):
     """A function that logs a warning for the first event of each type that has no handler. Any thread may use it."""
 
-    def __init__(self, subscription: str, registered: Sequence[Row], policy: str) -> None:
+    def __init__(self, subscription: str, registered: Sequence[RouteRow], policy: str) -> None:
         self._subscription = subscription
-        self._registered = registered
+        self._registered_rows = registered
         self._policy = policy
         super().__init__()
 
@@ -61,23 +61,30 @@ class UnroutableWarning(FirstSeen):
             return
         last = "; further types are not named" if self.is_full else ""
         text = "no handler takes %r of aggregate type %r in subscription %r: on_unroutable is %r; handlers take %s%s"
-        given = event.event_type, event.aggregate_type, self._subscription, self._policy, self._registered_text(), last
+        given = (
+            event.event_type,
+            event.aggregate_type,
+            self._subscription,
+            self._policy,
+            self._describe_registered(),
+            last,
+        )
         log_event(log, "unroutable", text, *given, about=event)
 
-    def _registered_text(self) -> str:
-        named = [(row.event_type, row.aggregate_type) for row in self._registered[:MAX_NAMED_TYPES]]
+    def _describe_registered(self) -> str:
+        named = [(row.event_type, row.aggregate_type) for row in self._registered_rows[:MAX_NAMED_TYPES]]
         pairs = [f"{event!r}" if only is None else f"{event!r} of {only!r}" for event, only in named]
-        more = len(self._registered) - len(pairs)
+        more = len(self._registered_rows) - len(pairs)
         return (", ".join(pairs) or "nothing") + (f" and {more} more" if more else "")
 
 
-class NewerVersionWarning(FirstSeen):
+class NewerVersionWarning(SeenKinds):
     """A logger of warnings about the first event of each type and version newer than the event class in use."""
 
     def warn(self, event: DeliveredEvent, error: BaseException, handler: str, verdict: Verdict | None) -> None:
         """Log that an event's version is newer than the event class in this process, and the consequence."""
         # Only the first event of each type and version is logged.
-        if not self.is_first((event.event_type[:MAX_TYPE_LENGTH], _version(event))):
+        if not self.is_first((event.event_type[:MAX_TYPE_LENGTH], _find_version(event))):
             return
         if verdict is not None and verdict.state is RowState.DEFERRED:
             consequence = (
@@ -92,7 +99,7 @@ class NewerVersionWarning(FirstSeen):
         log_event(log, "newer_version", "%s: %s", error, consequence, about=event, handler=handler)
 
 
-def _version(event: DeliveredEvent) -> object:
+def _find_version(event: DeliveredEvent) -> object:
     try:
         return event.version
     except PayloadError:

@@ -37,7 +37,7 @@ class BatchRunner:
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
             try:
-                result = endpoint.call(_events_of(slices))
+                result = endpoint.call_handler(_events_of(slices))
             except BaseException as error:
                 # SystemExit too: a handler must not end the process.
                 result = error
@@ -50,7 +50,7 @@ class BatchRunner:
         # caller must end the returned lanes together with `lane`.
         slices, others = self._gather_batch(lane, endpoint)
         if slices and not self._refuse_batch(slices, endpoint):
-            result = await EventLoop.call(endpoint.call, _events_of(slices), endpoint.handler.timeout)
+            result = await EventLoop.run_handler(endpoint.call_handler, _events_of(slices), endpoint.handler.timeout)
             self._settlement.raise_interrupt(result)
             self._settle_batch(slices, endpoint, result)
         return others
@@ -62,13 +62,14 @@ class BatchRunner:
         # the first event may not run now) and the other lanes that gave events.
         size = endpoint.handler.max_size or 1
         per_lane = endpoint.handler.per_key or size
-        destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
+        destination = self._engine.limits.restrict_destination(lane, Destination(self._runner.routes, endpoint))
         slices: list[ListPart] = []
         joins_lane = lane.claim is not None or destination.fits is not None
         if joins_lane and self._runner.may_start():
-            slices = self._outcomes.join([lane], destination, per_lane, size)
-        # `join` skips a shared lane that stops, was read anew or has remembered events. Such a lane gives one event
-        # only: a thread that splits the lane knows of one running event, and of a list only once the list has begun.
+            slices = self._outcomes.join_lanes([lane], destination, per_lane, size)
+        # `join_lanes` skips a shared lane that stops, was read anew or has remembered events. Such a lane gives one
+        # event only: a thread that splits the lane knows of one running event, and of a list only once the list has
+        # begun.
         slices = slices or self._take_from_head(lane, endpoint, 1 if joins_lane else min(per_lane, size))
         if destination.fits is not None and slices and not destination.fits(slices[0].events[0]):
             self._outcomes.put_back(lane, slices[0].events[0])
@@ -77,10 +78,12 @@ class BatchRunner:
         if not slices or must_run_alone(slices[0].events[0]):
             return slices, others
         space_left = size - len(slices[0].events)
-        take = self._engine.scheduler.take
+        take = self._engine.scheduler.take_joining
         while space_left and (more := take(destination, per_lane, space_left, time.monotonic())):
             others.extend(more)
-            joined = self._outcomes.join(more, destination, per_lane, space_left) if self._runner.may_start() else []
+            joined = (
+                self._outcomes.join_lanes(more, destination, per_lane, space_left) if self._runner.may_start() else []
+            )
             slices += joined
             space_left -= sum(len(each.events) for each in joined)
             if not joined:
@@ -95,7 +98,7 @@ class BatchRunner:
         taken: list[DeliveredEvent] = []
         run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
-        while len(taken) < most and (next_event := self._runner.next_event(lane, run)) is not None:
+        while len(taken) < most and (next_event := self._runner.take_next_event(lane, run)) is not None:
             found, event = next_event
             alone = must_run_alone(event)
             # A partition that was read anew since the first event was taken delivers that event again. The
@@ -107,11 +110,11 @@ class BatchRunner:
             taken.append(event)
             if alone:
                 break
-        self._outcomes.start(lane, taken)
+        self._outcomes.start_list(lane, taken)
         return [ListPart(lane, taken, incarnation)] if taken else []
 
     def _refuse_batch(self, slices: list[ListPart], endpoint: Endpoint) -> bool:
-        refusal = endpoint.refusal(slices[0].lane.started)
+        refusal = endpoint.find_refusal(slices[0].lane.started_at)
         if refusal is not None:
             self._fail_batch(slices, endpoint, refusal)
         return refusal is not None
@@ -122,8 +125,8 @@ class BatchRunner:
         if self._engine.is_forked:
             exit_forked(result)
         count = sum(len(each.events) for each in slices)
-        seconds_each = (time.monotonic() - slices[0].lane.started) / count
-        if endpoint.is_uneventful and _all_done(result, count):
+        seconds_each = (time.monotonic() - slices[0].lane.started_at) / count
+        if endpoint.is_uneventful and _are_all_done(result, count):
             self._finish_batch(slices, endpoint, seconds_each)
             first, last = slices[0].events[0], slices[-1].events[-1]
         else:
@@ -135,7 +138,7 @@ class BatchRunner:
         self._settlement.reports.report_list(endpoint, (first, last), count, seconds_each)
 
     def _finish_batch(self, slices: list[ListPart], endpoint: Endpoint, seconds_each: float) -> None:
-        for lane, event, incarnation in _events_with_lanes(self._outcomes.finish(slices)):
+        for lane, event, incarnation in _pair_with_lanes(self._outcomes.finish_list(slices)):
             self._settle_event(lane, event, incarnation, None, endpoint, seconds_each)
 
     def _judge_batch(
@@ -143,7 +146,7 @@ class BatchRunner:
     ) -> list[Verdict | None]:
         if issubclass(type(result), list | tuple):
             result = _to_plain_list(result)
-        members = list(_events_with_lanes(slices))
+        members = list(_pair_with_lanes(slices))
         # isinstance() might run code of the application.
         if type(result) is list and len(result) == len(members):
             return [
@@ -174,7 +177,7 @@ class BatchRunner:
         # list, that of its first event.
         verdicts: list[Verdict | None] = []
         first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
-        for lane, event, incarnation in _events_with_lanes(slices):
+        for lane, event, incarnation in _pair_with_lanes(slices):
             lane_key = lane, key_of(event)
             if lane_key not in first_verdicts:
                 counts_failure = not first_verdicts
@@ -202,7 +205,7 @@ class BatchRunner:
         *,
         counts_failure: bool = True,
     ) -> Verdict | None:
-        verdict = endpoint.judge(event, result, lane.started, counts_failure=counts_failure)
+        verdict = endpoint.judge(event, result, lane.started_at, counts_failure=counts_failure)
         self._settlement.settle(lane, event, verdict, result, seconds_each, incarnation)
         return verdict
 
@@ -211,7 +214,7 @@ def _events_of(slices: Iterable[ListPart]) -> list[DeliveredEvent]:
     return [*chain.from_iterable(each.events for each in slices)]
 
 
-def _events_with_lanes(slices: Iterable[ListPart]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
+def _pair_with_lanes(slices: Iterable[ListPart]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
     return ((lane, event, incarnation) for lane, events, incarnation, _ in slices for event in events)
 
 
@@ -222,7 +225,7 @@ def _to_plain_list(result: Any) -> list[Any] | TypeError:
         return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
 
 
-def _all_done(result: object, count: int) -> bool:
+def _are_all_done(result: object, count: int) -> bool:
     if type(result) is list:
         return len(result) == count and all(each is None for each in result)
     return result is None

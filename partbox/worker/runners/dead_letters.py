@@ -24,7 +24,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.protocol.outage import DEFAULT_ERRORS, is_outage
 from partbox.sinks.dead import build_dead_sender
 from partbox.text.printing import text_of
-from partbox.text.secrets import masked_url
+from partbox.text.secrets import mask_url
 from partbox.worker.context import Context
 from partbox.worker.engine.dead_letters import DeadLetter
 from partbox.worker.fork_safety import exit_forked
@@ -57,7 +57,7 @@ class _HookCall:
     thread: threading.Thread
     started_at: float
     future: "Future[BaseException | None] | None" = None  # of an async hook
-    logged: bool = False
+    is_logged: bool = False
     is_ended: bool = False
 
     @property
@@ -68,7 +68,7 @@ class _HookCall:
 def list_hook_targets(handlers: Handlers, dead_to: str | None) -> list[HookTarget]:
     """Return the functions to call with each dead event, in call order."""
     # The target of `--dead-to` comes first and the application's hook last, because the hook may fail forever.
-    targets = [] if dead_to is None else [HookTarget(f"--dead-to {masked_url(dead_to)}", build_dead_sender(dead_to))]
+    targets = [] if dead_to is None else [HookTarget(f"--dead-to {mask_url(dead_to)}", build_dead_sender(dead_to))]
     if (hook := handlers.dead_letter_hook) is not None:
         targets.append(HookTarget(f"{name_of(hook)} ({place_of(hook)})", hook))
     return targets
@@ -90,10 +90,10 @@ class DeadLetters:
         self._traffic = traffic
         self._wakeups = SimpleQueue[None]()
         self._end_lock = threading.Lock()
-        self._call: _HookCall | None = None
+        self._current_call: _HookCall | None = None
         self._thread: threading.Thread | None = None
         self._abandoned_threads: set[threading.Thread] = set()
-        self._stopped = False
+        self._is_stopped = False
         self._context_vars = Variables()
 
     @property
@@ -106,7 +106,7 @@ class DeadLetters:
         """Start to call the dead-letter hooks for dead events."""
         # The hooks see the context variables of the caller of `start`.
         self._context_vars = copy_context()
-        self._engine.wakes.dead_letter = self._wake
+        self._engine.wakes.wake_dead_letters = self._wake
 
     def run_once(self, *, pauses: bool = True) -> bool:
         """Call the dead-letter hooks for the next dead event. Return False if no dead event waits."""
@@ -127,19 +127,19 @@ class DeadLetters:
         # thread makes the next call. Once `MAX_ABANDONED` calls are abandoned, a worker process ends and is replaced.
         # An application makes no further call until one of them returns.
         # The poller's thread calls this.
-        call = self._call
+        call = self._current_call
         if call is None or call.is_ended:
             return
         now = time.monotonic()
         self._dead_letters.abandon_slow(now)
         event, ran = call.dead_letter.event, now - call.started_at
-        if ran > SLOW and not call.logged:
-            call.logged = True
+        if ran > SLOW and not call.is_logged:
+            call.is_logged = True
             self._traffic.note_hanging(call.sink_name, f"it has not returned for {SLOW:g} s", call.started_at)
             text = "%s has been called for the dead %s for %.0f s: other dead events wait behind it, and nothing else"
             log_event(log, "slow_dead_letter", text, call.target.name, event, ran, about=event, seconds=round(ran, 1))
         if ran > call.timeout + CANCEL_GRACE * is_async(call.target.call) and self._abandon(call):
-            self._note_failure(call, _timeout_error(call.timeout))
+            self._note_failure(call, _build_timeout_error(call.timeout))
             if self.is_stuck:
                 text = "%d calls of %s have not returned: no dead event is told of here until one of them does"
                 log_event(
@@ -154,13 +154,13 @@ class DeadLetters:
     def stop(self, until: float) -> None:
         """Stop calling dead-letter hooks. Give up the current call if it lasts beyond `until` (monotonic seconds)."""
         # The hooks are called again later for the event of a call that was given up.
-        self._stopped = True
+        self._is_stopped = True
         self._wakeups.put(None)
         thread = self._thread
         if thread is None:
             return
         thread.join(max(0.0, until - time.monotonic()))
-        call = self._call
+        call = self._current_call
         if thread.is_alive() and call is not None and self._abandon(call):
             text = "stopped while %s was called for the dead %s, for which it is called again"
             log_event(log, "abandoned", text, call.target.name, call.dead_letter.event, about=call.dead_letter.event)
@@ -176,7 +176,7 @@ class DeadLetters:
     def _run(self) -> None:
         me = threading.current_thread()
         try:
-            while not self._stopped and me not in self._abandoned_threads:
+            while not self._is_stopped and me not in self._abandoned_threads:
                 if not self.run_once():
                     self._wakeups.get()
         except BaseException as error:
@@ -193,7 +193,7 @@ class DeadLetters:
             threading.current_thread(),
         )
         for target in self._targets:
-            self._call = call = _HookCall(dead_letter, target, timeout, me, time.monotonic())
+            self._current_call = call = _HookCall(dead_letter, target, timeout, me, time.monotonic())
             self._traffic.sending(call.sink_name, 1)
             try:
                 failed = self._context_vars.copy().run(self._call_hook, call)
@@ -237,20 +237,20 @@ class DeadLetters:
     def _abandon(self, call: _HookCall) -> bool:
         # The result is False if the call has already ended.
         # The thread of the call is given up too. An async hook is cancelled.
-        given_up = self._note_end(call, _timeout_error(call.timeout), leaves_thread=True)
+        given_up = self._note_end(call, _build_timeout_error(call.timeout), leaves_thread=True)
         if given_up and call.future is not None:
             call.future.cancel()
         return given_up
 
     def _note_failure(self, call: _HookCall, error: BaseException, *, pauses: bool = True) -> None:
         dead_letter, name = call.dead_letter, call.target.name
-        away = is_outage(error, DEFAULT_ERRORS.found())
-        delays = self._dead_letters.failed(dead_letter, time.monotonic(), away=away, pauses=pauses)
+        away = is_outage(error, DEFAULT_ERRORS.import_errors())
+        delays = self._dead_letters.note_failed(dead_letter, time.monotonic(), away=away, pauses=pauses)
         if delays is not None:
             text = "%s failed for the dead %s, for which it is called again in %.3g s, and for another in %.3g s: %s"
-            logged = name, dead_letter.event, delays.event, delays.next, text_of(error)
+            logged = name, dead_letter.event, delays.until_retry, delays.until_next, text_of(error)
             log_event(
-                log, "dead_letter_failed", text, *logged, about=dead_letter.event, trace=error, delay=delays.event
+                log, "dead_letter_failed", text, *logged, about=dead_letter.event, trace=error, delay=delays.until_retry
             )
 
 
@@ -262,9 +262,9 @@ async def _await_hook(make: Callable[[], Awaitable[object]], timeout: float) -> 
         async with limit:
             await make()
     except (Exception, SystemExit, asyncio.CancelledError) as error:
-        return _timeout_error(timeout) if limit.expired() else error
+        return _build_timeout_error(timeout) if limit.expired() else error
     return None
 
 
-def _timeout_error(timeout: float) -> TimeoutError:
+def _build_timeout_error(timeout: float) -> TimeoutError:
     return TimeoutError(f"it ran longer than {timeout:g} s")

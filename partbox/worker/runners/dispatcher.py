@@ -47,24 +47,24 @@ class AsyncRunners:
         self._slice_seconds = slice_seconds
         self._signals = context.signals
         self._wakeups = SimpleQueue[None]()
-        self._wake_scheduled = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_wake_scheduled = False
+        self._idle_futures: deque[asyncio.Future[None]] = deque()
 
     def add_runner(self) -> None:
         """Start one more asyncio task that runs events. Any thread may call this."""
-        self._loop.start(self._run_until_stopped)
+        self._loop.start_runner(self._run_until_stopped)
 
     def wake_one(self) -> None:
         """Wake one of the asyncio tasks that wait for events to run. Any thread may call this."""
         self._wakeups.put(None)
-        if not self._wake_scheduled:
-            self._wake_scheduled = True
+        if not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
             self._loop.call_soon(self._wake_waiting)
 
     def _wake_waiting(self) -> None:
-        self._wake_scheduled = False
-        while self._waiting and not self._wakeups.empty():
-            waiting = self._waiting.popleft()
+        self._is_wake_scheduled = False
+        while self._idle_futures and not self._wakeups.empty():
+            waiting = self._idle_futures.popleft()
             # A handler that cancels all futures may have cancelled this one; its runner then waits anew.
             if not waiting.done():
                 self._wakeups.get_nowait()
@@ -72,13 +72,13 @@ class AsyncRunners:
 
     async def _run_until_stopped(self) -> None:
         lanes: list[Lane] = []
-        tally, task = self._settlement.reports.tally(), asyncio.current_task()
+        tally, task = self._settlement.reports.build_tally(), asyncio.current_task()
         try:
-            while lanes := await self._next_lanes(lanes, tally):
-                began = lanes[0].started
+            while lanes := await self._wait_for_lanes(lanes, tally):
+                began = lanes[0].started_at
                 if tally is not None:
                     tally.begin_slice(began)
-                ends, latest_end = self._loop.slice_bounds(began, self._slice_seconds)
+                ends, latest_end = self._loop.compute_slice_bounds(began, self._slice_seconds)
                 run = self._runner.begin_run(ends, tally, RunKind.ASYNC, latest_end=latest_end)
                 for lane in lanes:
                     handoff = await self._runner.run_async(lane, run, task)
@@ -87,21 +87,21 @@ class AsyncRunners:
                             await self._runner.run_async(lane, self._runner.begin_single_run(tally), task)
                         self._limits.set_limit_keys(lane)
                     # The other lanes wait for another slice.
-                    if lane.started > run.ends:
+                    if lane.started_at > run.ends_at:
                         break
                 if tally is not None and tally.end_slice():
                     self._settlement.reports.report_delivered(tally)
                 # No handler has waited, so other tasks of the loop have not run. End the lanes before the pause, so
                 # that they do not look like lanes that wait in a handler.
-                if not run.has_waited and time.monotonic() > run.ends:
-                    self._scheduler.end(lanes)
+                if not run.has_waited and time.monotonic() > run.ends_at:
+                    self._scheduler.end_lanes(lanes)
                     lanes = []
                     await self._loop.yield_to_others()
         except Exception as error:
             self._signals.report_failure(error)
 
-    async def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        while isinstance(lanes := self._runner.next(ended, tally), NoLane):
+    async def _wait_for_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        while isinstance(lanes := self._runner.take_next_lanes(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
                 return []
@@ -116,7 +116,7 @@ class AsyncRunners:
         # A handler may cancel any future of the loop.
         while waiting is None or waiting.cancelled():
             waiting = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
+            self._idle_futures.append(waiting)
             await await_undisturbed(waiting)
 
 
@@ -146,7 +146,7 @@ class Dispatcher:
         self._wakeups = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
         # The last check by any of the runners that watch.
-        self._last_check = WatchedLanes(0.0, in_time=False, shared_lanes={})
+        self._last_check = WatchedLanes(0.0, woke_in_time=False, shared_lanes={})
         self._loop, self._slice_seconds = runner_setup.loop, runner_setup.slice_seconds
         # When a runner last moved, if all runners hang (monotonic seconds), and when that was noticed (boottime
         # seconds).
@@ -154,40 +154,44 @@ class Dispatcher:
             None,
             0.0,
         )
-        engine.wakes.busy = self._note_busy
+        engine.wakes.report_busy = self._note_busy
 
     @property
     def is_async(self) -> bool:
         """True if the worker needs no threads for handlers, because every handler is async."""
         # A handler that takes lists of events needs a thread too.
-        return {endpoint.kind for endpoint in self._runner.routes.all()} == {RunKind.ASYNC}
+        return {endpoint.kind for endpoint in self._runner.routes.list_all()} == {RunKind.ASYNC}
 
     def start(self) -> None:
         """Connect the engine to the pool, so that it can start and wake threads or tasks."""
         # Call this before any lane (the events of one key) is ready.
         wakes = self._engine.wakes
-        if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
-            self._loop.prepare()
+        if any(endpoint.handler.is_async for endpoint in self._runner.routes.list_all()):
+            self._loop.guard_pools()
         if self.is_async:
             self._async_runners = AsyncRunners(
                 self._context, self._runner, self._settlement, self._loop, self._slice_seconds
             )
-            wakes.run, wakes.hire = self._async_runners.wake_one, self._async_runners.add_runner
+            wakes.wake_runner, wakes.hire_runner = self._async_runners.wake_one, self._async_runners.add_runner
         else:
-            wakes.run, wakes.hire, self._scheduler.can_watch = partial(self._wakeups.put, None), self._hire, True
+            wakes.wake_runner, wakes.hire_runner, self._scheduler.can_watch = (
+                partial(self._wakeups.put, None),
+                self._hire,
+                True,
+            )
 
     def join(self, until: float) -> bool:
         """Wait until `until` (monotonic seconds) for all handlers to end, then cancel the async handlers. Return False
         if some still run. The event loop goes on until `close`."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        cancelled = self._loop.cancel(max(0.0, until - time.monotonic()))
+        cancelled = self._loop.cancel_handlers(max(0.0, until - time.monotonic()))
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
         """Close the clients that handlers hold open, and stop the event loop."""
         # A handler's clients are closed by its `close`.
-        handlers = (endpoint.handler for endpoint in self._runner.routes.all())
+        handlers = (endpoint.handler for endpoint in self._runner.routes.list_all())
         self._loop.stop({handler.close for handler in handlers if handler.close is not None})
 
     def disown(self) -> None:
@@ -199,11 +203,11 @@ class Dispatcher:
     def note_running(self) -> list[Lane]:
         """Return the lanes (queues of one key) whose events run now, and report long runs to the supervisor."""
         # The process's slot gets the time since when the oldest handler runs, and since when all runners hang.
-        running = self._scheduler.running()
-        oldest = min((lane.started for lane in running), default=0.0)
+        running = self._scheduler.list_running()
+        oldest = min((lane.started_at for lane in running), default=0.0)
         now = boottime()
         self._slot[RUNNING_SINCE] = now - (time.monotonic() - oldest) if oldest else 0.0
-        if (moved := self._scheduler.hung_since()) != self._all_hang_since[0]:
+        if (moved := self._scheduler.find_hang_start()) != self._all_hang_since[0]:
             # Count from now on, and anew whenever a runner has moved: the last runner may just have come back from a
             # long handler.
             self._all_hang_since = moved, now
@@ -213,10 +217,10 @@ class Dispatcher:
     def run_time_slice(self, lanes: list[Lane]) -> list[Lane]:
         """Run events of `lanes` in this thread for one time slice. Return the lanes that the caller must end."""
         # Each lane holds the events of one key.
-        return self._run_slice(lanes, self._settlement.reports.tally())
+        return self._run_slice(lanes, self._settlement.reports.build_tally())
 
     def _run_slice(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
-        began = lanes[0].started
+        began = lanes[0].started_at
         if tally is not None:
             tally.begin_slice(began)
         ended = self._run_lanes(lanes, self._runner.begin_run(began + self._slice_seconds, tally))
@@ -235,7 +239,7 @@ class Dispatcher:
                 ended.append(lane)
             else:
                 ended += self._hand_over(lane, handoff[0], run.tally)
-            if lane.started > run.ends:
+            if lane.started_at > run.ends_at:
                 return ended + lanes[at:]
         return ended
 
@@ -249,15 +253,15 @@ class Dispatcher:
 
     def _run(self) -> None:
         lanes: list[Lane] = []
-        tally = self._settlement.reports.tally()
+        tally = self._settlement.reports.build_tally()
         try:
-            while lanes := self._next_lanes(lanes, tally):
+            while lanes := self._wait_for_lanes(lanes, tally):
                 lanes = self._run_slice(lanes, tally)
         except BaseException as error:
             self._signals.report_failure(error)
 
-    def _next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        while isinstance(lanes := self._runner.next(ended, tally), NoLane):
+    def _wait_for_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        while isinstance(lanes := self._runner.take_next_lanes(ended, tally), NoLane):
             ended = []
             if lanes is NoLane.STOPPED:
                 return []
@@ -275,12 +279,12 @@ class Dispatcher:
         idle_checks = 0
         while idle_checks < MAX_IDLE_CHECKS or not self._scheduler.stop_watching(called=False):
             began, before = time.monotonic(), self._last_check
-            if began - before.at > RECENT:
-                before = WatchedLanes(began, in_time=False, shared_lanes={})
+            if began - before.checked_at > RECENT:
+                before = WatchedLanes(began, woke_in_time=False, shared_lanes={})
             try:
                 # Wait for the rest of the interval since the last check by any runner. With a full interval, a runner
                 # that is woken again and again would never check.
-                self._wakeups.get(timeout=max(WATCH_INTERVAL / 10, before.at + WATCH_INTERVAL - began))
+                self._wakeups.get(timeout=max(WATCH_INTERVAL / 10, before.checked_at + WATCH_INTERVAL - began))
             except Empty:
                 now = time.monotonic()
                 self._last_check = check = self._scheduler.split_blocking_lanes(
@@ -311,7 +315,7 @@ class Dispatcher:
         elif is_limited and endpoint.kind is RunKind.SYNC:
             self._runner.run(lane, self._runner.begin_single_run(tally))
         else:
-            self._loop.start(lambda: self._run_lane_async(lane, endpoint))
+            self._loop.start_runner(lambda: self._run_lane_async(lane, endpoint))
             return []
         if is_limited:
             # Before the lane ends, because the queue in which it waits is chosen then.
@@ -328,11 +332,11 @@ class Dispatcher:
             if endpoint.kind is RunKind.BATCH:
                 others = await self._batch_runner.run_async(lane, endpoint)
             else:
-                tally = self._settlement.reports.tally()
+                tally = self._settlement.reports.build_tally()
                 began = time.monotonic()
                 if tally is not None:
                     tally.begin_slice(began)
-                ends, latest_end = self._loop.slice_bounds(began, self._slice_seconds)
+                ends, latest_end = self._loop.compute_slice_bounds(began, self._slice_seconds)
                 run = self._runner.begin_run(ends, tally, RunKind.ASYNC, latest_end=latest_end)
                 if endpoint.run_kind is RunKind.LIMITED:
                     run = self._runner.begin_single_run(tally)
@@ -344,4 +348,4 @@ class Dispatcher:
                 self._limits.set_limit_keys(lane)
         except Exception as error:
             self._signals.report_failure(error)
-        self._scheduler.end([lane, *others])
+        self._scheduler.end_lanes([lane, *others])

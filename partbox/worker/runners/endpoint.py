@@ -17,7 +17,7 @@ from partbox.errors import DownstreamUnavailable, NewerVersionError, Unrecoverab
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.handlers.transactional import TransactionKind
-from partbox.interceptors import wrap
+from partbox.interceptors import wrap_call
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
@@ -25,8 +25,8 @@ from partbox.protocol.circuit import PROBE_LOST, Circuit
 from partbox.protocol.outage import is_outage
 from partbox.protocol.parking import RowState
 from partbox.protocol.rows import IgnoredEvent
-from partbox.protocol.verdict import FALLBACK_DELAY, Deferral, Verdict, describe, judge, wrong_outcome
-from partbox.text.wording import counted
+from partbox.protocol.verdict import FALLBACK_DELAY, Deferral, Verdict, build_outcome_error, describe, judge_result
+from partbox.text.wording import format_count
 from partbox.worker.engine.key import key_of
 from partbox.worker.reports.unroutable import NewerVersionWarning
 from partbox.worker.runners.event_loop import begin_handler, run_in_context
@@ -96,15 +96,15 @@ class Endpoint:
         self.transaction = handler.transaction
         self._observers = observers
         self._hears_each = observers.has_hook("settled")
-        self.wrapped_call: Call = wrap(
+        self.wrapped_call: Call = wrap_call(
             handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None
         )
         if self.transaction in OWN_CONNECTIONS:
             self.wrapped_call = guard_other_writes(self.wrapped_call)
         if observers.has_hook("handling"):
-            self.wrapped_call = _observed_call(self.wrapped_call, handler, observers)
+            self.wrapped_call = _wrap_observed(self.wrapped_call, handler, observers)
         self.first_step: Call = partial(begin_handler, self.wrapped_call) if handler.is_async else self.wrapped_call
-        self.enter(copy_context())
+        self.set_context(copy_context())
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
         # The last error that said that the downstream is away.
@@ -112,14 +112,14 @@ class Endpoint:
         self._lock = threading.Lock()
         self.set_run_kind(self.kind)
 
-    def enter(self, context: Context) -> None:
+    def set_context(self, context: Context) -> None:
         """Set the context of context variables in which the handler runs from now on."""
         # Each event gets a copy of its own, so that context variables set for one event are not seen by others.
         # `context` makes the copy, in which `first_step` is run. The transactor runs `wrapped_call` in the copy, within
         # a savepoint.
         self.context: Callable[[], Context] = context.copy
 
-    def call(self, given: Any) -> object:
+    def call_handler(self, given: Any) -> object:
         """Call the handler with an event or a list. An async handler runs only up to its first await that waits."""
         # The handler runs in a new copy of its context of context variables.
         return run_in_context(self.context(), self.first_step, given)
@@ -138,7 +138,7 @@ class Endpoint:
         # That is so if the circuit breaker has no failures, and no observer follows single events.
         return not (self._circuit.has_failures or self._hears_each)
 
-    def refusal(self, now: float) -> Deferral | None:
+    def find_refusal(self, now: float) -> Deferral | None:
         """Return None if the circuit breaker lets the handler be called, else a deferral of the event."""
         # After None the caller must call the handler. An open circuit admits one probe now and then. `now` (monotonic
         # seconds) must be the `started` that `judge` gets later.
@@ -149,19 +149,21 @@ class Endpoint:
             if self._circuit.try_admit(now):
                 return None
             reason = f"{self.handler.name} waits for its downstream: {self._last_outage}"
-            return Deferral(self._wait(now), reason, is_wait=True)
+            return Deferral(self._compute_wait(now), reason, is_wait=True)
 
-    def deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
+    def build_deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
         """Return the next state of an event that the open circuit breaker refused: it is tried later."""
         # The attempt is not counted.
         return self._judge_certain(event.attempt - 1, refusal)
 
-    def crash_verdict(self, attempts: int) -> Verdict:
+    def build_crash_verdict(self, attempts: int) -> Verdict:
         """Return the decision to give up an event, because its process died at each attempt to handle it."""
-        return self._judge_certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
+        return self._judge_certain(
+            attempts - 1, Dead(f"its process died, {format_count(attempts, 'time')} that it ran")
+        )
 
     def _judge_certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
-        verdict = judge(self.handler, attempts, result, self._limit)
+        verdict = judge_result(self.handler, attempts, result, self._limit)
         assert verdict is not None
         return verdict
 
@@ -177,7 +179,7 @@ class Endpoint:
             event, result, started, partial(self._judge_result, event, result, started, counts_failure=counts_failure)
         )
 
-    def timeout_verdict(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
+    def judge_timeout(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
         """Decide the next state of an event whose handler ran over its timeout."""
         # The handler is given up. The circuit breaker is not asked, because it ends with the process.
         return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
@@ -190,7 +192,7 @@ class Endpoint:
         except BaseException as wrong:
             # The result is an object of the application whose own methods fail.
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
-            verdict = judge(self.handler, event.attempt - 1, error, self._limit)
+            verdict = judge_result(self.handler, event.attempt - 1, error, self._limit)
         seconds = None if started is None else time.monotonic() - started
         if not issubclass(type(result), BaseException):
             failed = verdict is not None and verdict.state is not RowState.DEFERRED
@@ -211,14 +213,14 @@ class Endpoint:
         attempts = event.attempt - 1
         # Ask type(result), because `__class__` of the application's object may return anything or fail.
         if not issubclass(type(result), OUTCOME_TYPES):
-            result = wrong_outcome(result)
+            result = build_outcome_error(result)
         if not isinstance(result, BaseException):
             self._note_outcome(result, started)
-            return judge(self.handler, attempts, result, self._limit)
+            return judge_result(self.handler, attempts, result, self._limit)
         # Not a failure of the handler, so `on_error` and the policy are not asked.
         if issubclass(type(result), NewerVersionError):
             self.note_undecided(started)
-            verdict = judge(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
+            verdict = judge_result(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
             self._newer_versions.warn(event, result, self.handler.name, verdict)
             return verdict
         verdict, advice = self._judge_by_policy(event, result)
@@ -237,19 +239,19 @@ class Endpoint:
             return verdict
         # Other runners change the circuit meanwhile.
         with self._lock:
-            wait = self._wait(time.monotonic())
-        return self.deferral_verdict(event, Deferral(wait, verdict.error or ""))
+            wait = self._compute_wait(time.monotonic())
+        return self.build_deferral_verdict(event, Deferral(wait, verdict.error or ""))
 
-    def _wait(self, now: float) -> float:
+    def _compute_wait(self, now: float) -> float:
         """Return the seconds until a deferred event is tried again, spread at random. The caller holds the lock."""
         # If all events came back at once, the event with the lowest id would always be the probe, and an error of its
         # own would keep the circuit open forever.
-        return self._circuit.wait(now) * random.uniform(*WAIT_SPREAD)
+        return self._circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)
 
     def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
         # The circuit breaker is not asked. The advice of `on_error` is returned too.
         advice = self._ask_on_error(event, error)
-        verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
+        verdict = judge_result(self.handler, event.attempt - 1, error, self._limit, advice)
         if verdict is not None and (policy_error := verdict.policy_error) is not None:
             text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
             name, details = self.handler.name, (FALLBACK_DELAY, type(policy_error).__name__, policy_error)
@@ -289,7 +291,9 @@ class Endpoint:
         # The failure and the opening of the circuit are one step for other runners.
         with self._lock:
             self._last_outage = details
-            opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
+            opened = self._circuit.note_failure(
+                key_of(event), time.monotonic(), unavailable=unavailable, started=started
+            )
             self.is_plain = False
         if opened:
             self._observers.circuit(self.handler.name, True)
@@ -358,7 +362,7 @@ def guard_other_writes(call: Call) -> Call:
     return guarded
 
 
-def _observed_call(call: Call, handler: Handler, observers: Observers) -> Call:
+def _wrap_observed(call: Call, handler: Handler, observers: Observers) -> Call:
     is_list = handler.max_size is not None
 
     def observed(given: Any, *more: Any) -> Any:

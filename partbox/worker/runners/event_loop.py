@@ -31,7 +31,7 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 
 @dataclass(slots=True, eq=False)
-class Suspended:
+class SuspendedHandler:
     """The coroutine of an async handler that waits, and the future that it waits for. The coroutine has run up to its
     first suspension. `context` is set by the function that ran the first step."""
 
@@ -44,7 +44,7 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
     """Run a function in the given context of context variables."""
     # If it begins an async handler, the later steps of that handler run in this context too.
     result = context.run(function, *given)
-    if type(result) is Suspended:
+    if type(result) is SuspendedHandler:
         result.context = context
     return result
 
@@ -58,7 +58,7 @@ def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
     try:
         coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
-            coroutine = _as_coroutine(coroutine)
+            coroutine = _to_coroutine(coroutine)
         waiting = coroutine.send(None)
     except StopIteration as stop:
         task = current_run.task
@@ -69,10 +69,10 @@ def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
     except BaseException as error:
         # SystemExit too: a handler must not end the loop.
         return pool_guard.add_remedy(error) if type(error) is RuntimeError else error
-    return Suspended(coroutine, waiting)
+    return SuspendedHandler(coroutine, waiting)
 
 
-async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+async def _to_coroutine(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
@@ -82,7 +82,7 @@ async def _return_uncancelled(task: asyncio.Task[Any], result: object) -> object
 
 
 @coroutine
-def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
+def _run_rest(suspended: SuspendedHandler) -> Generator[Any, Any, Any]:
     assert suspended.context is not None
     coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
     proceed = partial(coroutine.send, None)
@@ -101,7 +101,7 @@ def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
             return stop.value
 
 
-async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
+async def _run_rest_within(timeout: float, suspended: SuspendedHandler) -> object:  # noqa: ASYNC109  it bounds the handler
     # A suspended handler's coroutine runs to its end and is cancelled after `timeout` seconds. The traceback of the
     # TimeoutError then shows where the handler was.
     limit = asyncio.timeout(timeout)
@@ -112,7 +112,7 @@ async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # n
         if not limit.expired() or must_end(asyncio.current_task()):
             raise
         late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-        return late.with_traceback(_cancel_traceback(error))
+        return late.with_traceback(_find_cancel_traceback(error))
 
 
 class _CurrentRun(threading.local):
@@ -133,9 +133,9 @@ class EventLoop:
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
         self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._blocked = False
+        self._is_blocked = False
 
-    def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
+    def adopt_loop(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
         """Run async handlers in the application's event loop, which is also the caller's."""
         # `ended` is called if the application cancels all tasks of the loop, as it does before it ends the loop.
         self._host = ApplicationLoop(loop, ended)
@@ -146,35 +146,36 @@ class EventLoop:
         return self._host.loop if isinstance(self._host, ApplicationLoop) else None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the application has ended its event loop or cancelled all tasks in it."""
         # Handlers that ran at that time never end.
-        return self._host.ended
+        return self._host.has_ended
 
-    def prepare(self) -> None:
+    def guard_pools(self) -> None:
         """Guard async connection pools against use from two event loops."""
         # Call this before the first async handler runs.
-        self._host.prepare()
+        self._host.guard_pools()
 
-    def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def start_runner(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a task in the event loop that runs events. Any thread may call this."""
         # `run_lanes` is the coroutine function of the task.
-        self._host.call(partial(self._start_task, run_lanes))
+        self._host.call_soon(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run a coroutine in the event loop, and return a future on which another thread can wait."""
-        # The coroutine is not a handler. Cancelling the future cancels its task, but `cancel` of the loop does not.
+        # The coroutine is not a handler. Cancelling the future cancels its task, but `cancel_handlers` of the loop does
+        # not.
         return self._host.submit(function)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Schedule a callback to run in the event loop of the handlers. Any thread may call this."""
-        self._host.call(callback)
+        self._host.call_soon(callback)
 
-    def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
+    def compute_slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
         """Return the normal and the latest end of a time slice, in monotonic seconds."""
         # The slice of `seconds` began at `began`. The latest end applies if its handlers wait. It is 0.0 in an event
         # loop where slices are not extended.
-        ends = self._host.until(began, seconds)
+        ends = self._host.find_slice_end(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
     async def yield_to_others(self) -> None:
@@ -185,25 +186,25 @@ class EventLoop:
     async def wait_for_slice(self) -> bool:
         """Wait until the calling task may begin its next time slice. Return True if it had to wait."""
         waited = False
-        while (waiting := self._host.next_slice()) is not None:
+        while (waiting := self._host.request_slice()) is not None:
             waited = True
             try:
                 await await_undisturbed(waiting)
             finally:
-                self._host.call_next()
+                self._host.wake_next()
         return waited
 
     @staticmethod
-    async def call(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
+    async def run_handler(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
         """Run a handler to its end. Return its value or error, a TimeoutError after `timeout` seconds."""
         # `begin_call` runs its first step.
         current_run.task = task = asyncio.current_task()
         result = begin_call(given)
-        return await EventLoop.run_rest(result, timeout, task) if type(result) is Suspended else result
+        return await EventLoop.run_rest(result, timeout, task) if type(result) is SuspendedHandler else result
 
     @staticmethod
     @coroutine
-    def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
+    def run_rest(suspended: SuspendedHandler, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
         """Run a waiting handler to its end. Return its value or error, a TimeoutError after `timeout` seconds. Raises
         only if the task must end."""
         # Most handlers have no timeout, so this is a generator: each wait then goes through one coroutine less.
@@ -224,7 +225,7 @@ class EventLoop:
             yield from _uncancel(task).__await__()
         return result
 
-    def cancel(self, patience: float = 0.0) -> bool:
+    def cancel_handlers(self, patience: float = 0.0) -> bool:
         """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some were left, or if the
         event loop is blocked or does not run."""
         # A handler that resists cancellation is left behind.
@@ -238,22 +239,22 @@ class EventLoop:
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
         """Close the clients of handlers and end the event loop, once its handlers have ended."""
         # A loop of the application goes on.
-        if self._host.is_alive and not self._blocked:
+        if self._host.is_alive and not self._is_blocked:
             with suppress(TimeoutError):
                 self._run_and_wait(partial(_close_all, closing), ANSWER_TIMEOUT)
-        self._host.end(blocked=self._blocked)
+        self._host.end_loop(blocked=self._is_blocked)
 
     def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
         # TimeoutError is raised if the loop is blocked.
         # A loop that has ended gives TimeoutError too. The coroutine is started again if a handler cancels all tasks.
         until = time.monotonic() + patience
-        while not self._host.ended:
+        while not self._host.has_ended:
             with suppress(CancelledError):
                 try:
                     return self.submit(function).result(until - time.monotonic())
                 except TimeoutError:
                     # A handler does not return to the loop.
-                    self._blocked = True
+                    self._is_blocked = True
                     raise
         raise TimeoutError
 
@@ -261,7 +262,7 @@ class EventLoop:
         # The event loop is stopped, so the tasks are cancelled when it goes on. The result is True if there are any.
         for task in (tasks := list(self._tasks)):
             ending_tasks.add(task)
-            self._host.call(task.cancel)
+            self._host.call_soon(task.cancel)
         return bool(tasks)
 
     def disown(self) -> None:
@@ -269,13 +270,13 @@ class EventLoop:
         self._host.disown()
 
     def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._host.ended:
+        if self._host.has_ended:
             return
         task = self._host.run_lanes(run_lanes())
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._task_done(task, run_lanes))
+        task.add_done_callback(lambda task: self._handle_task_end(task, run_lanes))
 
-    def _task_done(self, task: asyncio.Task[None], run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _handle_task_end(self, task: asyncio.Task[None], run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             # A Ctrl-C, which the loop has raised already. Retrieving it keeps asyncio from logging it.
@@ -331,7 +332,7 @@ async def _uncancel(task: asyncio.Task[Any]) -> None:
             raise
 
 
-def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
+def _find_cancel_traceback(error: TimeoutError) -> TracebackType | None:
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 

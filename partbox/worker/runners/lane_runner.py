@@ -14,7 +14,7 @@ from partbox.worker.engine.scheduler import NoLane
 from partbox.worker.fork_safety import exit_forked
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint, RunKind
-from partbox.worker.runners.event_loop import EventLoop, Suspended, current_run
+from partbox.worker.runners.event_loop import EventLoop, SuspendedHandler, current_run
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.slot import Slot
 
@@ -23,18 +23,19 @@ RESUMED_SLICE = 0.0001  # seconds that a handler has after a wait, in the applic
 TRUST_SPAN = 0.001  # seconds by which the wall clock moves before the lease is checked again; at most QUICK
 
 NextEvent = tuple[Endpoint, DeliveredEvent]
-Handoff = tuple[Endpoint, Suspended | None]
+Handoff = tuple[Endpoint, SuspendedHandler | None]
 
 
 @dataclass(slots=True, eq=False)
 class LaneRun:
     """One time slice of a thread or task, in which it runs events of the lanes (queues of one key) that it took.
 
-    `ends` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if nothing
-    reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that other tasks
-    have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no extension)."""
+    `ends_at` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if
+    nothing reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that
+    other tasks have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no
+    extension)."""
 
-    ends: float
+    ends_at: float
     lease_checked_at: float
     tally: Tally | None
     kind: RunKind = RunKind.SYNC
@@ -69,25 +70,25 @@ class LaneRunner:
     def has_permit(self, lane: Lane) -> bool:
         """Return True if an event of this lane may start now under its handler's rate or concurrency limit."""
         # A lane is the queue of events of one key.
-        return self._engine.limits.covers(lane)
+        return self._engine.limits.has_permit(lane)
 
-    def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
+    def take_next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
         """Give back the lanes that have ended, and return the next lanes to run, or the reason for none."""
         # The delivery counts in `tally` are reported before the runner waits.
-        unreported = tally if tally is not None and tally.oldest is not None else None
+        unreported = tally if tally is not None and tally.oldest_event is not None else None
         trusted = self.may_start()
-        lanes = self._engine.scheduler.next(ended, monotonic(), trusted=trusted, waits=unreported is None)
+        lanes = self._engine.scheduler.take_next_lanes(ended, monotonic(), trusted=trusted, waits=unreported is None)
         if unreported is None or not isinstance(lanes, NoLane):
             return lanes
         self._settlement.reports.report_delivered(unreported)
-        return self.next([], tally)
+        return self.take_next_lanes([], tally)
 
     def run(self, lane: Lane, run: LaneRun) -> Handoff | None:  # noqa: PLR0915
         """Run the events of a lane (queue of one key) until the time slice is over, the lane is empty, or an event
         needs another runner. Return None in the first two cases, an endpoint (handler) and None if the next event is
         for another kind of handler, and an endpoint and Suspended if the async handler of the current event waits."""
-        # Long, because `next_event`, the call and `Settlement.settle_result` are inlined here. Most events go through
-        # nothing else, and one more call for each event is measurable.
+        # Long, because `take_next_event`, the call and `Settlement.settle_result` are inlined here. Most events go
+        # through nothing else, and one more call for each event is measurable.
         partition, routes, only_route, tally, claim = (
             lane.partition,
             self.routes,
@@ -99,8 +100,8 @@ class LaneRunner:
         handoff: Handoff | None = None
         runs_all = only_route is not None and only_route.run_kind is run.kind
         quick_endpoints: list[Endpoint] = []
-        if tally is not None and tally.oldest is None:
-            tally.oldest = _first_event(lane)
+        if tally is not None and tally.oldest_event is None:
+            tally.oldest_event = _peek_first_event(lane)
         while (queue := lane.queue) and not partition.is_stopping:
             if not -TRUST_SPAN < time() - run.lease_checked_at < TRUST_SPAN and not self._check_lease(lane, run):
                 break
@@ -124,7 +125,7 @@ class LaneRunner:
             if recalls and outcomes.skip_if_done(lane, event):
                 continue
             now = monotonic()
-            if now > run.ends and lane.current is not None:
+            if now > run.ends_at and lane.current_event is not None:
                 outcomes.put_back(lane, event)
                 break
             record = event.record
@@ -134,7 +135,7 @@ class LaneRunner:
                 outcomes.put_back(lane, event)
                 handoff = endpoint, None
                 break
-            lane.started, lane.current = now, event
+            lane.started_at, lane.current_event = now, event
             if not is_plain and self._settlement.refuse_event(lane, endpoint, event):
                 claim = lane.claim
                 continue
@@ -146,10 +147,10 @@ class LaneRunner:
                 # SystemExit too: a handler must not end the process.
                 result = error
             if result is None and event.parked is None and is_plain:
-                lane.done.append(record)
+                lane.done_rows.append(record)
                 if tally is not None:
                     quick_endpoints.append(endpoint)
-            elif type(result) is Suspended:
+            elif type(result) is SuspendedHandler:
                 result.context = context
                 handoff = endpoint, result
                 break
@@ -159,9 +160,9 @@ class LaneRunner:
                 claim = lane.claim
             last_event, last_endpoint = event, endpoint
         if handoff is None or handoff[1] is None:
-            lane.rest()
+            lane.clear_current()
         if tally is not None and last_event is not None and last_endpoint is not None:
-            tally.count_run(quick_endpoints, (last_endpoint, last_event), lane.started)
+            tally.count_run(quick_endpoints, (last_endpoint, last_event), lane.started_at)
         return handoff
 
     async def run_async(self, lane: Lane, run: LaneRun, task: asyncio.Task[Any] | None) -> Endpoint | None:
@@ -173,7 +174,7 @@ class LaneRunner:
             endpoint, suspended = handoff
             if suspended is None:
                 return endpoint
-            event, started = lane.current, lane.started
+            event, started = lane.current_event, lane.started_at
             assert event is not None
             # Even if nothing waits behind the event yet.
             if isinstance(lane, SharedLane):
@@ -182,7 +183,7 @@ class LaneRunner:
             result = await EventLoop.run_rest(suspended, endpoint.handler.timeout, task)
             # The slice may be over, but other tasks have run meanwhile.
             if run.latest_end:
-                run.ends = max(run.ends, min(run.latest_end, monotonic() + RESUMED_SLICE))
+                run.ends_at = max(run.ends_at, min(run.latest_end, monotonic() + RESUMED_SLICE))
             if result is None and event.parked is None and endpoint.is_plain:
                 lane.note_done(event)
                 if tally is not None:
@@ -192,7 +193,7 @@ class LaneRunner:
             current_run.task = task
             # `run` would find nothing more.
             if not lane.queue:
-                lane.rest()
+                lane.clear_current()
                 break
             if tally is None:
                 # Another runner may have checked the lease meanwhile.
@@ -219,7 +220,7 @@ class LaneRunner:
         # The option is `transactional`.
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
-    def next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
+    def take_next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
         """Begin the next event of the lane. Return it and its handler, or None at the end of the lane or slice."""
         # The handler is an endpoint.
         partition, outcomes = lane.partition, self._outcomes
@@ -240,33 +241,33 @@ class LaneRunner:
             if recalls and outcomes.skip_if_done(lane, event):
                 continue
             now = monotonic()
-            if now > run.ends and lane.current is not None:
+            if now > run.ends_at and lane.current_event is not None:
                 outcomes.put_back(lane, event)
                 break
-            lane.begin(event, now)
+            lane.begin_event(event, now)
             return self.routes[event.record[ROUTE]], event
-        lane.rest()
+        lane.clear_current()
         return None
 
     def _check_lease(self, lane: Lane, run: LaneRun) -> bool:
         # The result is True if the worker still owns its partitions, so that another handler may start.
         # If the handler before was slow, it is added to the delivery counts.
-        tally, event = run.tally, lane.current
+        tally, event = run.tally, lane.current_event
         if tally is not None:
             if event is None:
                 tally.count_last_if_slow()
-            elif lane.done and lane.done[-1] is event.record:
+            elif lane.done_rows and lane.done_rows[-1] is event.record:
                 # Otherwise the handler did not run, or is counted already.
-                tally.count_if_slow(self.routes[event.route], event, lane.started)
+                tally.count_if_slow(self.routes[event.route], event, lane.started_at)
         if not self.may_start():
             return False
         run.lease_checked_at = self._trusted_at
         return True
 
 
-def _first_event(lane: Lane) -> DeliveredEvent | None:
+def _peek_first_event(lane: Lane) -> DeliveredEvent | None:
     try:
-        return lane.event(lane.queue[0])
+        return lane.build_event(lane.queue[0])
     except IndexError:
         # The queue was cleared meanwhile.
         return None

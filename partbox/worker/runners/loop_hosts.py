@@ -45,7 +45,7 @@ def must_end(task: asyncio.Task[Any] | None) -> bool:
     return loop_guard is not None and loop_guard.cancelling() > 0
 
 
-def loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
+def find_loop_factory(library: Literal["asyncio", "uvloop"]) -> NewLoop:
     """Return the function that creates event loops of a library. Raise SettingsError if it is missing."""
     # The error names the remedy.
     if library == "asyncio":
@@ -62,7 +62,7 @@ class ThreadLoop:
 
     is_shared = False
     """True if the loop also runs tasks other than handlers."""
-    ended = False
+    has_ended = False
     """True if the owner of the loop has ended the loop, or cancelled all of its tasks."""
 
     def __init__(self, new_loop: NewLoop) -> None:
@@ -77,38 +77,38 @@ class ThreadLoop:
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def prepare(self) -> None:
+    def guard_pools(self) -> None:
         """Guard async connection pools against use from two event loops."""
         # Call this before the first handler runs.
         pool_guard.guard_pools(self._other_loop)
 
-    def call(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Schedule a callback to run in this event loop. Any thread may call this."""
-        self._started_loop().call_soon_threadsafe(callback)
+        self._ensure_loop().call_soon_threadsafe(callback)
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run a coroutine in a new task of this event loop. Return a future on which other threads can wait."""
-        return asyncio.run_coroutine_threadsafe(function(), self._started_loop())
+        return asyncio.run_coroutine_threadsafe(function(), self._ensure_loop())
 
     def run_lanes(self, run_lanes: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Create the asyncio task that runs events in this event loop."""
         # `run_lanes` is the coroutine of a runner. Called in the event loop.
-        return self._started_loop().create_task(run_lanes)
+        return self._ensure_loop().create_task(run_lanes)
 
-    def until(self, began: float, seconds: float) -> float:
+    def find_slice_end(self, began: float, seconds: float) -> float:
         """Return the end of a time slice of `seconds` that begins at `began`, in monotonic seconds."""
         # Called in the event loop by a runner.
         return began + seconds
 
-    def next_slice(self) -> "asyncio.Future[None] | None":
+    def request_slice(self) -> "asyncio.Future[None] | None":
         """Return the future to await before the next time slice, or None if the slice may begin at once."""
         # Called in the event loop by a runner.
         return None
 
-    def call_next(self) -> None:
+    def wake_next(self) -> None:
         """Wake the next task that waits for a time slice. Called in the event loop by a runner that has waited."""
 
-    def end(self, *, blocked: bool) -> None:
+    def end_loop(self, *, blocked: bool) -> None:
         """Stop the event loop and end its thread, after all its handlers have ended."""
         # Nothing is done if the loop is `blocked` and does not answer.
         loop, thread = self._loop, self._thread
@@ -124,9 +124,9 @@ class ThreadLoop:
         # Called in the fork. The handler's coroutine cannot go on there. Other handlers must not, because they go on in
         # the parent. The loop cannot either, because it shares its selector with the parent.
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
-            _exit_with_loop(self._loop, _outermost_frame)
+            _exit_with_loop(self._loop, _find_outermost_frame)
 
-    def _started_loop(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             # Several runners may need the loop at once, and only one starts it.
             with self._start_lock:
@@ -138,7 +138,7 @@ class ThreadLoop:
     def _start_loop(self) -> None:
         loop = self._new_loop()
         pool_guard.handler_loops.add(loop)
-        # Libraries may have been imported since `prepare`.
+        # Libraries may have been imported since `guard_pools`.
         pool_guard.guard_pools()
         self._thread = threading.Thread(target=self._serve, args=(loop,), name="partbox-async", daemon=True)
         self._thread.start()
@@ -162,40 +162,40 @@ class ApplicationLoop:
         self._on_all_cancelled = on_all_cancelled
         self._context = copy_context()
         self._loop_guard: asyncio.Task[None] | None = None
-        self._closed = False
+        self._is_closed = False
         self._slice_end = 0.0  # the end of the last slice, monotonic seconds
-        self._round_passed = True  # the loop has made a round since the slice began
+        self._has_round_passed = True  # the loop has made a round since the slice began
         self._waiting: deque[asyncio.Future[None]] = deque()
         pool_guard.shared_loops.add(loop)
 
     @property
     def is_alive(self) -> bool:
-        return self.loop.is_running() and not self.ended
+        return self.loop.is_running() and not self.has_ended
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         loop_guard = self._loop_guard
-        return self._closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
+        return self._is_closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
-    def prepare(self) -> None:
+    def guard_pools(self) -> None:
         """Do nothing: handlers in the application's event loop may share its connection pools."""
 
-    def call(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         try:
             self.loop.call_soon_threadsafe(callback, context=self._context)
         except RuntimeError:
             # The loop is closed.
-            self._closed = True
+            self._is_closed = True
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         # The guard shows when all tasks of the loop are cancelled, which ends this task (the lifespan) too.
-        self.call(self._start_guard)
+        self.call_soon(self._start_guard)
         coroutine = function()
         try:
             return self._context.copy().run(asyncio.run_coroutine_threadsafe, coroutine, self.loop)
         except RuntimeError:
             # The loop is closed.
-            self._closed = True
+            self._is_closed = True
             coroutine.close()
             failed = Future[T]()
             failed.set_exception(PartboxError("the application has closed the event loop that runs its handlers"))
@@ -207,16 +207,16 @@ class ApplicationLoop:
         _loop_guards[task] = loop_guard
         return task
 
-    def until(self, began: float, seconds: float) -> float:
+    def find_slice_end(self, began: float, seconds: float) -> float:
         """Return the end of the time slice that all tasks with handlers share, in monotonic seconds."""
         # After it, each runner handles at most one more event of a lane.
-        if self._round_passed and began > self._slice_end:
+        if self._has_round_passed and began > self._slice_end:
             self._slice_end = began + min(seconds, SLICE)
-            self._round_passed = False
+            self._has_round_passed = False
             self.loop.call_soon(self._note_round)
         return self._slice_end
 
-    def next_slice(self) -> "asyncio.Future[None] | None":
+    def request_slice(self) -> "asyncio.Future[None] | None":
         # Waiting runners are queued. The first runner is woken when a slice may begin. It wakes the next, which runs if
         # a handler of the first runner waits before the slice is over.
         if not self._is_slice_over():
@@ -224,12 +224,12 @@ class ApplicationLoop:
         self._waiting.append(waiting := self.loop.create_future())
         return waiting
 
-    def call_next(self) -> None:
-        self.loop.call_soon(self._call_next)
+    def wake_next(self) -> None:
+        self.loop.call_soon(self._wake_next)
 
-    def end(self, *, blocked: bool) -> None:
+    def end_loop(self, *, blocked: bool) -> None:
         if self._loop_guard is not None:
-            self.call(self._loop_guard.cancel)
+            self.call_soon(self._loop_guard.cancel)
 
     def disown(self) -> None:
         """End a forked child process once the async handler that forked it returns to the event loop."""
@@ -239,15 +239,15 @@ class ApplicationLoop:
             _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
 
     def _is_slice_over(self) -> bool:
-        return not self._round_passed and time.monotonic() > self._slice_end
+        return not self._has_round_passed and time.monotonic() > self._slice_end
 
     def _note_round(self) -> None:
-        self._round_passed = True
+        self._has_round_passed = True
         # Otherwise the runner that was woken last wakes the next one.
         if time.monotonic() > self._slice_end:
-            self._call_next()
+            self._wake_next()
 
-    def _call_next(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiting and not self._is_slice_over():
             waiting = self._waiting.popleft()
             # A handler that cancels all tasks has cancelled this wait.
@@ -285,7 +285,7 @@ def _exit_with_loop(loop: asyncio.AbstractEventLoop, outermost_frame: Callable[[
     sys.setprofile(watch)
 
 
-def _outermost_frame() -> FrameType:
+def _find_outermost_frame() -> FrameType:
     # This is the stack frame that the event loop of this thread has called, and that will return to the loop.
     last = frame = sys._getframe()
     while frame.f_back is not None and frame.f_code is not ThreadLoop._serve.__code__:

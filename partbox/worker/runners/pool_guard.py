@@ -48,7 +48,7 @@ def guard_pools(other_loop: asyncio.AbstractEventLoop | None = None) -> None:
             kinds.append(kind := getattr(sys.modules[module], name))
             if module not in _guarded_modules:
                 _guarded_modules.add(module)
-                setattr(kind, method, _checked_method(getattr(kind, method)))
+                setattr(kind, method, _wrap_method(getattr(kind, method)))
     if kinds and other_loop is not None and other_loop not in handler_loops:
         _assign_pools(other_loop, tuple(kinds))
 
@@ -67,7 +67,7 @@ def add_remedy(error: RuntimeError) -> RuntimeError:
     return clearer
 
 
-def _checked_method(method: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_method(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def checked(pool: Any, *args: Any, **kwargs: Any) -> Any:
         loop = asyncio._get_running_loop()

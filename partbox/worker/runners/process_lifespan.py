@@ -34,8 +34,8 @@ class ProcessLifespan:
         self._lifespan = lifespan
         self._loop = loop
         self._state = state
-        self._running: _RunningLifespan | None = None
-        self._given_up = False
+        self._running_lifespan: _RunningLifespan | None = None
+        self._is_given_up = False
         self.error: BaseException | None = None
 
     @property
@@ -48,28 +48,30 @@ class ProcessLifespan:
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
-        self._running = running = (_TaskLifespan if self._lifespan.is_async else _ThreadLifespan)(call, self._loop)
-        if self._given_up:
+        self._running_lifespan = running = (_TaskLifespan if self._lifespan.is_async else _ThreadLifespan)(
+            call, self._loop
+        )
+        if self._is_given_up:
             running.give_up()
         try:
             self._state.value = running.enter(self._log_waiting)
         except BaseException:
-            self._running = None
+            self._running_lifespan = None
             self._loop.stop()
             raise
 
     def give_up(self) -> None:
         """Cancel the application's asynchronous lifespan (its startup code), which makes `enter` return."""
         # Another thread than that of `enter` calls this, while the lifespan is still entered.
-        self._given_up = True
-        if self._running is not None:
-            self._running.give_up()
+        self._is_given_up = True
+        if self._running_lifespan is not None:
+            self._running_lifespan.give_up()
 
     def leave(self, timeout: float) -> None:
         """Run the application's shutdown code within `timeout` seconds, but at least a second."""
         # The code is the lifespan after its yield. After the timeout an async lifespan is cancelled, and a sync
         # lifespan is left behind with its thread.
-        running, self._running = self._running, None
+        running, self._running_lifespan = self._running_lifespan, None
         if running is None or self._lifespan is None:
             return
         try:
@@ -81,7 +83,7 @@ class ProcessLifespan:
             text = "the lifespan %s takes longer to end than a stop may, and is given up"
             log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
-    def report(self, error: BaseException, consequence: str) -> None:
+    def log_error(self, error: BaseException, consequence: str) -> None:
         """Log an error of the application's startup or shutdown code in one line."""
         # The line has the line number of the lifespan function that failed, and the consequence.
         assert self._lifespan is not None
@@ -110,8 +112,8 @@ class _RunningLifespan:
         self._call = call
         self._loop = loop
         self._generator: Any = None
-        self._entered: Future[Any] = Future()
-        self._left: Future[None] = Future()
+        self._entered_future: Future[Any] = Future()
+        self._left_future: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
         """Run the lifespan up to its yield. Return the yielded value or raise the error."""
@@ -125,7 +127,7 @@ class _RunningLifespan:
         """Run the lifespan after its yield, and raise its error. Return False if it takes over `timeout` seconds."""
         raise NotImplementedError
 
-    def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
+    def _wait_for_entry(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
         began = time.monotonic()
         while True:
             try:
@@ -133,19 +135,19 @@ class _RunningLifespan:
             except TimeoutError:
                 if entry.done():
                     raise
-                report(time.monotonic() - began, self._current_line())
+                report(time.monotonic() - began, self._find_current_line())
 
-    def _current_line(self) -> int | None:
+    def _find_current_line(self) -> int | None:
         frame = getattr(self._generator, "gi_frame", None) or getattr(self._generator, "ag_frame", None)
         return None if frame is None else int(frame.f_lineno)
 
     def _set_error(self, error: BaseException) -> None:
-        (self._left if self._entered.done() else self._entered).set_exception(error)
+        (self._left_future if self._entered_future.done() else self._entered_future).set_exception(error)
 
     def _check_left(self) -> bool:
-        if self._left.done():
-            self._left.result()
-        return self._left.done()
+        if self._left_future.done():
+            self._left_future.result()
+        return self._left_future.done()
 
 
 class _ThreadLifespan(_RunningLifespan):
@@ -153,7 +155,7 @@ class _ThreadLifespan(_RunningLifespan):
         self._leave_requested = threading.Event()
         try:
             threading.Thread(target=self._run_lifespan, name="partbox-lifespan", daemon=True).start()
-            return self._wait_for(self._entered, report)
+            return self._wait_for_entry(self._entered_future, report)
         except BaseException:
             # Ctrl-C too: everything that the lifespan still opens is closed at once.
             self._leave_requested.set()
@@ -161,7 +163,7 @@ class _ThreadLifespan(_RunningLifespan):
 
     def leave(self, timeout: float) -> bool:
         self._leave_requested.set()
-        wait([self._left], timeout)
+        wait([self._left_future], timeout)
         return self._check_left()
 
     def _run_lifespan(self) -> None:
@@ -169,42 +171,42 @@ class _ThreadLifespan(_RunningLifespan):
             manager = contextmanager(self._call)()
             self._generator = manager.gen
             with manager as state:
-                self._entered.set_result(state)
+                self._entered_future.set_result(state)
                 self._leave_requested.wait()
         except BaseException as error:
             self._set_error(error)
         else:
-            self._left.set_result(None)
+            self._left_future.set_result(None)
 
 
 class _TaskLifespan(_RunningLifespan):
     """An async lifespan, which runs in one task of the event loop that also runs the handlers."""
 
     _entry: Future[None] | None = None
-    _given_up = False
+    _is_given_up = False
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
         self._entry = self._loop.submit(self._enter)
-        if self._given_up:
+        if self._is_given_up:
             self._entry.cancel()
         try:
-            self._wait_for(self._entry, report)
+            self._wait_for_entry(self._entry, report)
         except CancelledError:
             # The lifespan may need a moment to close its resources.
-            wait([self._entered], ANSWER_TIMEOUT)
-            if self._entered.done() and self._entered.exception() is None:
+            wait([self._entered_future], ANSWER_TIMEOUT)
+            if self._entered_future.done() and self._entered_future.exception() is None:
                 self.leave(ANSWER_TIMEOUT)
             raise
-        return self._entered.result()
+        return self._entered_future.result()
 
     def give_up(self) -> None:
-        self._given_up = True
+        self._is_given_up = True
         if self._entry is not None:
             self._entry.cancel()
 
     def leave(self, timeout: float) -> bool:
         # The lifespan ended together with the application's loop.
-        if self._left.done():
+        if self._left_future.done():
             return self._check_left()
         began = threading.Event()
         left = self._loop.submit(partial(self._leave, began, timeout))
@@ -239,16 +241,16 @@ class _TaskLifespan(_RunningLifespan):
             manager = asynccontextmanager(self._call)()
             self._generator = manager.gen
             async with manager as state:
-                self._entered.set_result(state)
+                self._entered_future.set_result(state)
                 self._entry_ended.set()
                 await self._wait_until_left()
         except BaseException as error:
-            if self._entered.done() and isinstance(error, asyncio.CancelledError):
-                self._left.set_result(None)
+            if self._entered_future.done() and isinstance(error, asyncio.CancelledError):
+                self._left_future.set_result(None)
             else:
                 self._set_error(error)
         else:
-            self._left.set_result(None)
+            self._left_future.set_result(None)
         self._entry_ended.set()
 
     async def _wait_until_left(self) -> None:

@@ -31,13 +31,13 @@ class Settlement:
         """Return True if the handler must not be called with the event now."""
         # The event is then put back, if its lane has no permit under a limit, or deferred, if the circuit breaker is
         # open.
-        if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.covers(lane, event.id):
+        if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.has_permit(lane, event.id):
             self._engine.outcomes.put_back(lane, event)
             return True
-        refusal = endpoint.refusal(lane.started)
+        refusal = endpoint.find_refusal(lane.started_at)
         if refusal is None:
             return False
-        self.settle(lane, event, endpoint.deferral_verdict(event, refusal))
+        self.settle(lane, event, endpoint.build_deferral_verdict(event, refusal))
         return True
 
     def settle_result(
@@ -48,8 +48,8 @@ class Settlement:
         if self._engine.is_forked:
             exit_forked(result)
         self.raise_interrupt(result)
-        seconds = monotonic() - lane.started
-        verdict = endpoint.judge(event, result, lane.started)
+        seconds = monotonic() - lane.started_at
+        verdict = endpoint.judge(event, result, lane.started_at)
         if tally is not None:
             tally.count_timed(endpoint, event, seconds, done=verdict is None)
         self.settle(lane, event, verdict, result, seconds)
@@ -76,5 +76,5 @@ class Settlement:
     ) -> None:
         """Record an event's outcome in the engine and report it to observers."""
         # `incarnation` counts how often the partition had been read anew when the event was read.
-        if self._engine.outcomes.settle(lane, event, verdict, incarnation):
+        if self._engine.outcomes.settle_event(lane, event, verdict, incarnation):
             self.reports.report_settled(event, verdict, result, seconds)

@@ -41,7 +41,7 @@ class HandlerTimeouts:
     abandoned_partitions: set[Partition] = field(default_factory=set)
     _logged_slow: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as slow
     _logged_overdue: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as over the timeout
-    _given_up: set[Lane] = field(default_factory=set)
+    _given_up_lanes: set[Lane] = field(default_factory=set)
     _checked_at: float = 0.0
 
     def check_overdue(self) -> None:
@@ -54,28 +54,28 @@ class HandlerTimeouts:
         self._checked_at = now
         running = self._dispatcher.note_running()
         self._logged_slow, self._logged_overdue = (
-            _still_running(self._logged_slow),
-            _still_running(self._logged_overdue),
+            _select_running(self._logged_slow),
+            _select_running(self._logged_overdue),
         )
         for lane in running:
-            event = lane.current
+            event = lane.current_event
             if (
-                now - lane.started > self._first_limit
+                now - lane.started_at > self._first_limit
                 and event is not None
                 and self._logged_overdue.get(lane) is not event
             ):
-                self._check_handler(lane, event, now - lane.started)
+                self._check_handler(lane, event, now - lane.started_at)
 
     @cached_property
     def _first_limit(self) -> float:
         # After these seconds the first handler can be slow or overdue, so that younger calls need no check. Thousands
         # of lanes may run in lists.
-        return min(_first_limit(endpoint.handler.timeout) for endpoint in self._routes.all())
+        return min(_compute_first_limit(endpoint.handler.timeout) for endpoint in self._routes.list_all())
 
-    def all_saved(self) -> bool:
+    def are_all_saved(self) -> bool:
         """Return True if the process may exit without losing the outcome of an event."""
         # Only abandoned handlers still run, and all that is known of their partitions is saved.
-        if any(lane not in self._given_up for lane in self._engine.scheduler.running()):
+        if any(lane not in self._given_up_lanes for lane in self._engine.scheduler.list_running()):
             return False
         # A copy, because the poller may add a partition meanwhile.
         return self._engine.outcomes.are_all_saved(tuple(self.abandoned_partitions))
@@ -86,7 +86,9 @@ class HandlerTimeouts:
         if timeout is not None and ran > timeout + CANCEL_GRACE * endpoint.handler.is_async:
             self._logged_overdue[lane] = event
             self._give_up(lane, event, endpoint, timeout, ran)
-        elif self._logged_slow.get(lane) is not event and ran > (SLOW if timeout is None else _slow_after(timeout)):
+        elif self._logged_slow.get(lane) is not event and ran > (
+            SLOW if timeout is None else _compute_slow_limit(timeout)
+        ):
             self._logged_slow[lane] = event
             text = (
                 "the handler of %s has been running for %.0f s: its aggregate waits, and so would a rebalance or a stop"
@@ -102,22 +104,22 @@ class HandlerTimeouts:
         if not self.is_replaceable:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-        verdict = endpoint.timeout_verdict(event, error, lane.started)
+        verdict = endpoint.judge_timeout(event, error, lane.started_at)
         if not self._engine.outcomes.give_up(lane, event, verdict):
             return
-        self._given_up.add(lane)
+        self._given_up_lanes.add(lane)
         self.abandoned_partitions.add(lane.partition)
         if verdict is not None:
             self._settlement.reports.report_parked(event, verdict, error, ran)
 
 
-def _slow_after(timeout: float) -> float:
+def _compute_slow_limit(timeout: float) -> float:
     return min(SLOW, max(MIN_SLOW, timeout / 2))
 
 
-def _first_limit(timeout: float | None) -> float:
-    return SLOW if timeout is None else min(timeout, _slow_after(timeout))
+def _compute_first_limit(timeout: float | None) -> float:
+    return SLOW if timeout is None else min(timeout, _compute_slow_limit(timeout))
 
 
-def _still_running(logged: dict[Lane, DeliveredEvent]) -> dict[Lane, DeliveredEvent]:
-    return {lane: event for lane, event in logged.items() if lane.current is event}
+def _select_running(logged: dict[Lane, DeliveredEvent]) -> dict[Lane, DeliveredEvent]:
+    return {lane: event for lane, event in logged.items() if lane.current_event is event}

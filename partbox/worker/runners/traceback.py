@@ -36,7 +36,7 @@ _frames: Final = vars(BaseException)["__traceback__"].__get__
 Link = tuple[BaseException, str]
 
 
-def application_frames(error: BaseException) -> TracebackType | None:
+def find_application_frames(error: BaseException) -> TracebackType | None:
     """Return the error's traceback from its first frame outside of partbox, or None without such a frame."""
     frames: TracebackType | None = _frames(error)
     while frames is not None and str.startswith(_file_of(frames), _CALLER_DIRS):
@@ -52,7 +52,7 @@ def trace_of(error: BaseException, limit: int) -> str | None:
         return (
             None
             if _is_partbox_error(error)
-            else _last_characters(clean_text(_format_chain(error, limit)), limit) or None
+            else _keep_last_characters(clean_text(_format_chain(error, limit)), limit) or None
         )
     except BaseException:
         # A metaclass of the application, or a file that is no text. SystemExit too.
@@ -63,7 +63,7 @@ def _is_partbox_error(error: BaseException) -> bool:
     # partbox itself raised the error, because of the event, so that no code of the application failed.
     if not issubclass(type(error), UNCHARGED_ERRORS):
         return False
-    last = deque(_each_frame(_frames(error)), 1)
+    last = deque(_list_frames(_frames(error)), 1)
     return not last or str.startswith(_file_of(last[0]), _PARTBOX)
 
 
@@ -78,7 +78,7 @@ def _format_chain(error: BaseException, limit: int) -> str:
         each, link = waiting.popleft()
         if id(each) not in seen:
             seen.add(id(each))
-            frames = application_frames(each)
+            frames = find_application_frames(each)
             has_frames = has_frames or frames is not None
             texts.append(_format_error(each, frames, limit) + link)
             room -= len(texts[-1])
@@ -99,7 +99,7 @@ def _format_error(error: BaseException, frames: TracebackType | None, limit: int
     message = f"{_describe_error(error, min(MAX_MESSAGE, limit // 4))}\n"
     if frames is None:
         return message
-    last = deque(_each_frame(frames), MAX_FRAMES)
+    last = deque(_list_frames(frames), MAX_FRAMES)
     return TRACEBACK_HEAD + "".join(StackSummary.from_list(map(_summarize_frame, last)).format()) + message
 
 
@@ -111,7 +111,7 @@ def _describe_error(error: BaseException, most: int) -> str:
     return message if len(message) <= most else f"{message[:most]}…"
 
 
-def _each_frame(frames: TracebackType | None) -> Iterator[TracebackType]:
+def _list_frames(frames: TracebackType | None) -> Iterator[TracebackType]:
     for _ in range(MAX_WALKED):
         if frames is None:
             return
@@ -131,7 +131,7 @@ def _file_of(frames: TracebackType) -> str:
     return frames.tb_frame.f_code.co_filename
 
 
-def _last_characters(text: str, limit: int) -> str:
+def _keep_last_characters(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text.rstrip("\n")
     kept = text.rstrip("\n")[-limit:]

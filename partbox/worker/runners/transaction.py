@@ -35,11 +35,11 @@ MAX_CONFLICTS = 2
 """The number of conflicts that an event may have alone before it is charged."""
 
 
-class GoneError(Error):
+class TransactionGoneError(Error):
     """The error that a transaction is gone, because a handler ended the transaction or its connection broke."""
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
-        self.pair: RecordIdentity = event.identity
+        self.identity: RecordIdentity = event.identity
         # `__class__` of the application's object may return anything.
         failed = issubclass(type(result), BaseException)
         why = f": {text_of(result)}" if failed else ""
@@ -55,9 +55,9 @@ class Blame:
         self._errors_to_charge: dict[RecordIdentity, BaseException] = {}
         self._tries: dict[RecordIdentity, int] = {}  # conflicts of each event while it was alone
         # The event whose handler saw the connection break, if none has ended since.
-        self._broke_at: RecordIdentity | None = None
+        self._broken_by: RecordIdentity | None = None
 
-    def event_limit(self, event_limit: int) -> int:
+    def find_event_limit(self, event_limit: int) -> int:
         """Return the maximum number of events for the next transaction, which is at most `event_limit`."""
         # The maximum is 1 while events run one by one to find the cause of a failure.
         return 1 if self._single_runs else event_limit
@@ -84,18 +84,18 @@ class Blame:
         """Record that a transaction of the given events has committed."""
         # None of them is suspected of a failure any more.
         self._single_runs = max(0, self._single_runs - len(pairs))
-        self._broke_at = None
+        self._broken_by = None
         if self._tries:
             for pair in pairs:
                 self._tries.pop(pair, None)
 
-    def note_lost(self, conn: Connection[object], error: GoneError) -> None:
+    def note_lost(self, conn: Connection[object], error: TransactionGoneError) -> None:
         """Record that a handler left no transaction behind."""
         # The handler has ended the transaction or closed the connection, and its event is charged with the error. A
         # connection that breaks is an event's error only if it breaks twice in a row while the same event runs.
-        if not conn.broken or self._broke_at == error.pair:
-            self._errors_to_charge[error.pair] = RuntimeError(str(error))
-        self._broke_at = error.pair
+        if not conn.broken or self._broken_by == error.identity:
+            self._errors_to_charge[error.identity] = RuntimeError(str(error))
+        self._broken_by = error.identity
 
     def note_failure(self, pairs: list[RecordIdentity], error: Error, *, saved: bool) -> None:
         """Record that a transaction of the given events failed at its end."""
@@ -164,11 +164,11 @@ class Transaction:
         self.open_transaction = open_transaction
         self.handled_events: list[HandledEvent] = []
         self.saves: list[PartitionSave] = []
-        self.save_took = 0.0
+        self.save_seconds = 0.0
         self._next_event: tuple[Lane, DeliveredEvent] | None = None
 
     @property
-    def pairs(self) -> list[RecordIdentity]:
+    def identities(self) -> list[RecordIdentity]:
         return [run.event.identity for run in self.handled_events]
 
     @property
@@ -193,19 +193,19 @@ class Transaction:
         until = time.monotonic() + MAX_SECONDS
         with effects.transaction():
             effects.begin()
-            while self._run_event(effects, *self._picked_event()):
+            while self._run_event(effects, *self._get_next_event()):
                 if len(self.handled_events) == event_limit or time.monotonic() >= until or not self.start_next():
                     break
-            self.saves = self._transactions.note(self.open_transaction, time.monotonic())
+            self.saves = self._transactions.record_outcomes(self.open_transaction, time.monotonic())
             if self.saves:
                 self._save(effects)
         self._transactions.note_committed(self.open_transaction, self.saves, time.monotonic())
 
     def _run_event(self, effects: Effects, lane: Lane, event: DeliveredEvent) -> bool:
         endpoint = self._parts.runner.routes[event.route]
-        started = lane.started
-        refusal = self._parts.blame.take_error(event) or endpoint.refusal(started)
-        result = refusal or endpoint.context().run(effects.call, endpoint, event)
+        started = lane.started_at
+        refusal = self._parts.blame.take_error(event) or endpoint.find_refusal(started)
+        result = refusal or endpoint.context().run(effects.call_in_savepoint, endpoint, event)
         ended = not effects.is_intact
         if ended:
             result = self._find_end_error(effects, event, result)
@@ -216,7 +216,7 @@ class Transaction:
         seconds = None if refusal else time.monotonic() - started
         verdict = endpoint.judge(event, result, started)
         self.handled_events.append(HandledEvent(event, endpoint, verdict, result, seconds))
-        self._transactions.ran(self.open_transaction, RunOutcome(lane, event, verdict))
+        self._transactions.note_run_outcome(self.open_transaction, RunOutcome(lane, event, verdict))
         return not ended
 
     @property
@@ -229,7 +229,7 @@ class Transaction:
         # The handler of the event has committed the transaction.
         # A new transaction is begun first. GoneError is raised if the transaction is lost. After such a commit the
         # earlier events are done for good, and the new transaction saves them.
-        gone = GoneError(event, result)
+        gone = TransactionGoneError(event, result)
         if effects.conn.closed or not effects.begin_anew():
             raise gone
         return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
@@ -242,20 +242,20 @@ class Transaction:
             return False
         if not self._transactions.note_undone(self.open_transaction, lane, event):
             return False
-        endpoint.note_undecided(lane.started)
+        endpoint.note_undecided(lane.started_at)
         self._context.engine.outcomes.put_back(lane, event)
         return True
 
-    def _picked_event(self) -> tuple[Lane, DeliveredEvent]:
+    def _get_next_event(self) -> tuple[Lane, DeliveredEvent]:
         assert self._next_event is not None
         return self._next_event
 
     def _save(self, effects: Effects) -> None:
-        still_owned, self.save_took = effects.save(self.open_transaction.me, self.saves)
+        still_owned, self.save_seconds = effects.save(self.open_transaction.instance_id, self.saves)
         # The events of a lost partition belong to another process, which may handle them already. So all effects of
         # this transaction are rolled back.
         lost = [save.tenure for save in self.saves if save.tenure.number not in still_owned]
         if lost:
             self._context.signals.report_refused(lost)
             raise Error(f"{len(lost)} partitions were lost meanwhile")
-        self._transactions.saved(self.open_transaction)
+        self._transactions.note_saved(self.open_transaction)

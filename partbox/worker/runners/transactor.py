@@ -14,13 +14,13 @@ from psycopg import Connection, Error
 from partbox.db.deadline import HungError, WatchedConnection
 from partbox.db.sql import Conn
 from partbox.handlers.transactional import TransactionKind
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox.worker.context import Context
 from partbox.worker.engine.transactions import CalledOffError, Stage
 from partbox.worker.reports.outcomes import notify_saved
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.transaction import GoneError, Transaction, TransactionParts
+from partbox.worker.runners.transaction import Transaction, TransactionGoneError, TransactionParts
 from partbox.worker.session import log_lost_connection
 
 MAX_EVENTS = 100
@@ -64,7 +64,7 @@ class EffectsByKind:
         for each in self._classes.values():
             each.check(reading)
 
-    def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
+    def get_effects(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
         """Return the `Effects` object for this kind and database session, created at the first call."""
         if session is not self._session:
             self.close()
@@ -87,7 +87,7 @@ class EffectsByKind:
 
     def close(self) -> None:
         """Close the connections of transactional handlers of all kinds."""
-        # The `Effects` objects are closed too. The next call of `of` creates new ones.
+        # The `Effects` objects are closed too. The next call of `get_effects` creates new ones.
         for each in self._effects.values():
             each.close()
         self._effects.clear()
@@ -113,11 +113,11 @@ class Transactor:
         self._transactions.is_transactional = parts.runner.is_transactional
         if len(kinds) > 1:
             self._transactions.kind_of = lambda event: parts.runner.routes[event.route].transaction
-        parts.context.engine.wakes.transact = self.wake
+        parts.context.engine.wakes.wake_transactor = self.wake
         self._use_lock = threading.Lock()
         self._work_ready = threading.Event()
-        self._stopped = threading.Event()
-        self._relieved_at = 0.0
+        self._stop_asked = threading.Event()
+        self._evicted_at = 0.0
         self._event_limit = MAX_EVENTS
         self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
 
@@ -127,7 +127,7 @@ class Transactor:
     def stop(self, timeout: float) -> bool:
         """End the thread after its current transaction. Return False if that takes over `timeout` seconds."""
         # After the timeout a running async handler is cancelled.
-        self._stopped.set()
+        self._stop_asked.set()
         self._work_ready.set()
         self._thread.join(timeout)
         if not self._thread.is_alive():
@@ -156,11 +156,11 @@ class Transactor:
         if not self._transactions.defer_close(conn):
             conn.close()
 
-    def one_by_one(self) -> None:
+    def limit_to_one(self) -> None:
         """Limit each transaction of transactional handlers to one event from now on."""
         self._event_limit = 1
 
-    def first(self) -> int | None:
+    def choose_first_partition(self) -> int | None:
         """Choose the partition with the oldest waiting event for the next turn. Return the event's id, or None."""
         # The oldest event has the lowest id. The result is None if no event waits for a transaction.
         return self._transactions.put_lowest_first()
@@ -168,7 +168,7 @@ class Transactor:
     def wake(self) -> None:
         """Wake the thread that runs transactions, because it may have work."""
         # An event waits for a transaction, or a save has ended that may have been in its way.
-        if self._transactions.waiting:
+        if self._transactions.has_waiting:
             self._work_ready.set()
 
     def run_once(self) -> bool:
@@ -180,8 +180,8 @@ class Transactor:
                 return False
             transaction = Transaction(self._parts, open_transaction)
             picked, now = transaction.start_next(), time.monotonic()
-            if not picked or now - self._relieved_at > BUSY_CHECK_INTERVAL:
-                self._relieved_at = now
+            if not picked or now - self._evicted_at > BUSY_CHECK_INTERVAL:
+                self._evicted_at = now
                 self._transactions.evict_slow(now)
             if picked:
                 self._run_transaction(transaction)
@@ -191,15 +191,15 @@ class Transactor:
             if closing is not None:
                 closing.close()
         if open_transaction.undone_partition is not None and len(transaction.handled_events) < FEW_EVENTS:
-            self._stopped.wait(random.uniform(0.0, MAX_BACK_OFF))
+            self._stop_asked.wait(random.uniform(0.0, MAX_BACK_OFF))
         return picked
 
     def _run(self) -> None:
         try:
-            while not self._stopped.is_set():
-                self._work_ready.wait(CHECK_INTERVAL if self._transactions.waiting else None)
+            while not self._stop_asked.is_set():
+                self._work_ready.wait(CHECK_INTERVAL if self._transactions.has_waiting else None)
                 self._work_ready.clear()
-                while not self._stopped.is_set() and self.run_once():
+                while not self._stop_asked.is_set() and self.run_once():
                     pass
             self.effects.close()
         except BaseException as error:
@@ -208,18 +208,18 @@ class Transactor:
     def _run_transaction(self, transaction: Transaction) -> None:
         effects: Effects | None = None
         try:
-            effects = self.effects.of(transaction.kind, transaction.open_transaction.conn)
-            effects.drive(partial(transaction.run, effects, self._parts.blame.event_limit(self._event_limit)))
+            effects = self.effects.get_effects(transaction.kind, transaction.open_transaction.conn)
+            effects.drive(partial(transaction.run, effects, self._parts.blame.find_event_limit(self._event_limit)))
         except (Error, CalledOffError) as error:
             self._handle_failure(transaction, effects, error)
             return
-        self._parts.blame.note_committed(transaction.pairs)
+        self._parts.blame.note_committed(transaction.identities)
         self._call_hooks(effects)
         self._report_events(transaction)
-        notify_saved(self._context.observers, transaction.saves, transaction.save_took)
+        notify_saved(self._context.observers, transaction.saves, transaction.save_seconds)
 
     def _report_events(self, transaction: Transaction) -> None:
-        tally = self._reports.tally()
+        tally = self._reports.build_tally()
         for run in transaction.handled_events:
             if tally is not None:
                 tally.count_timed(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
@@ -230,7 +230,7 @@ class Transactor:
     def _call_hooks(self, effects: Effects) -> None:
         # Handlers have deferred these functions until after the commit. Their errors are only logged, because nothing
         # can be undone any more.
-        calls = [*effects.hooks()]
+        calls = [*effects.take_commit_hooks()]
         if calls:
             self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))
 
@@ -246,20 +246,20 @@ class Transactor:
         # The failure is logged, and the event that caused it is searched for.
         # The saved delivery positions (cursors) are then read again, unless the poller does so already.
         events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
-        self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
+        self._context.log("transaction_failed", text, format_count(events, "event"), error, events=events)
         if isinstance(error, HungError):
             log_lost_connection(error, self._context.subscription, "transactions")
-        stage = self._transactions.failed(transaction.open_transaction)
+        stage = self._transactions.note_failed(transaction.open_transaction)
         if stage is not Stage.CONDEMNED:
             if effects is not None:
                 self._assign_blame(transaction, effects, error, stage)
             self._context.signals.report_broken()
         self.effects.close()
         if stage is not Stage.CONDEMNED:
-            self._stopped.wait(RETRY_DELAY)
+            self._stop_asked.wait(RETRY_DELAY)
 
     def _assign_blame(self, transaction: Transaction, effects: Effects, error: Exception, stage: Stage) -> None:
-        if isinstance(error, GoneError):
+        if isinstance(error, TransactionGoneError):
             self._parts.blame.note_lost(effects.conn, error)
         elif isinstance(error, Error) and stage is not Stage.RUNNING and not effects.conn.closed:
-            self._parts.blame.note_failure(transaction.pairs, error, saved=stage is Stage.SAVED)
+            self._parts.blame.note_failure(transaction.identities, error, saved=stage is Stage.SAVED)

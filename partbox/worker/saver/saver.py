@@ -17,7 +17,7 @@ from psycopg.errors import InsufficientPrivilege
 from partbox.db.delivery import cursors, proof
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.saves import PartitionSave, UnsavedWork, save_arguments
+from partbox.worker.engine.saves import PartitionSave, UnsavedWork, build_save_arguments
 from partbox.worker.reports.outcomes import notify_saved
 from partbox.worker.session import log_lost_connection
 from partbox.worker.slot import SAVE_TICK, SAVED_AT
@@ -58,16 +58,19 @@ class Saver:
         self._has_progress = threading.Event()
         # Set if there may be a partition to release.
         self._has_release = threading.Event()
-        self._engine.wakes.save, self._engine.wakes.release = self._has_progress.set, self._has_release.set
-        self._enough = min(ENOUGH_FINISHED, max(1, context.settings.window // 2))
+        self._engine.wakes.wake_saver, self._engine.wakes.interrupt_saver = (
+            self._has_progress.set,
+            self._has_release.set,
+        )
+        self._enough_finished = min(ENOUGH_FINISHED, max(1, context.settings.window // 2))
         self._saved_at = 0.0
         self._advance_at = 0.0
         self._stop_asked = threading.Event()
         # Saves that remain after a failed call, or after a full one.
-        self._unsent: list[PartitionSave] = []
+        self._unsent_saves: list[PartitionSave] = []
         # The seconds that the server spent on saves.
         self.busy_seconds = 0.0
-        self.saves = 0
+        self.save_count = 0
         self._last_seconds = 0.0
         # True if there was a connection, and everything could be saved.
         self._is_healthy = False
@@ -87,7 +90,7 @@ class Saver:
         """Set the connection and instance id to save with, once the save in progress is over. None suspends saving."""
         # A save holds the lock while it uses the connection.
         with self._conn_lock:
-            self._conn, self._me, self._unsent = conn, me, []
+            self._conn, self._me, self._unsent_saves = conn, me, []
         self._has_progress.set()
 
     def _run(self) -> None:
@@ -126,7 +129,7 @@ class Saver:
                 self._is_healthy = self._conn is not None
                 self._has_progress.clear()
                 return 0.0
-            if save_delay := self._delay():
+            if save_delay := self._find_save_delay():
                 return save_delay
             try:
                 seconds = self.save(self._conn, self._me)
@@ -145,20 +148,20 @@ class Saver:
                 return RETRY_PAUSE
             self._is_healthy = True
             self.busy_seconds += seconds
-            self.saves += 1
+            self.save_count += 1
             self._saved_at = time.monotonic()
-            return self._pause_after(seconds)
+            return self._compute_pause(seconds)
 
-    def _delay(self) -> float:
-        if self._unsent or time.monotonic() - self._saved_at > MAX_DELAY:
+    def _find_save_delay(self) -> float:
+        if self._unsent_saves or time.monotonic() - self._saved_at > MAX_DELAY:
             return 0.0
-        return save_delay(self._engine.saves.unsaved(), self._enough)
+        return compute_save_delay(self._engine.saves.count_unsaved(), self._enough_finished)
 
-    def _pause_after(self, seconds: float) -> float:
+    def _compute_pause(self, seconds: float) -> float:
         # One slow save (a cold cache, a checkpoint) is no sign that the next will be slow.
         usual = min(seconds, self._last_seconds)
         self._last_seconds = seconds
-        if self._unsent:
+        if self._unsent_saves:
             return 0.0
         return (
             # After a death the pause is short: charged records wait for the save, and all suspects wait for them.
@@ -173,15 +176,15 @@ class Saver:
         # other, each for whole partitions. If this process has lost one of the partitions, nothing is written, and the
         # call is sent again without them. Partitions lost to others are reported and left out. The rest of a full or
         # failed call is kept for the next one. While the thread runs, only it may call this.
-        waiting = self._gather()
+        waiting = self._gather_saves()
         total = 0.0
         while waiting:
-            self._unsent = waiting
+            self._unsent_saves = waiting
             # A call takes the first save, and as many more as fit into `MAX_ROWS` rows.
-            rows = accumulate(save.rows for save in waiting)
+            rows = accumulate(save.row_count for save in waiting)
             saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MAX_ROWS, rows)))]
             owned, seconds = cursors.save(
-                conn, self._context.schema, self._context.subscription, me, *save_arguments(saves)
+                conn, self._context.schema, self._context.subscription, me, *build_save_arguments(saves)
             )
             total += seconds
             lost = [save.tenure for save in saves if save.tenure.number not in owned]
@@ -193,18 +196,18 @@ class Saver:
                 break
             self._signals.report_refused(lost)
             waiting = [save for save in waiting if save.tenure not in lost]
-        self._unsent = waiting
+        self._unsent_saves = waiting
         if waiting:
             self._has_progress.set()
         return total
 
-    def _gather(self) -> list[PartitionSave]:
-        if self._unsent:
-            return self._engine.saves.filter_owned(self._unsent)
+    def _gather_saves(self) -> list[PartitionSave]:
+        if self._unsent_saves:
+            return self._engine.saves.filter_owned(self._unsent_saves)
         # Clear before gathering: later progress sets the event again.
         self._has_progress.clear()
         self._has_release.clear()
-        return self._engine.saves.gather(time.monotonic())
+        return self._engine.saves.gather_saves(time.monotonic())
 
     def _advance_idle(self, now: float) -> None:
         # The read positions of partitions without new events are saved once a minute.
@@ -216,15 +219,15 @@ class Saver:
         self._engine.saves.advance_idle(now - IDLE_ADVANCE)
 
 
-def save_delay(unsaved: UnsavedWork, enough: int) -> float:
+def compute_save_delay(unsaved: UnsavedWork, enough: int) -> float:
     """Return the seconds to wait for more progress before a save, or 0 to save now."""
     # A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless the
     # poller or an urgent change waits for it.
     # A save costs a statement and about 170 bytes of WAL per partition, which `enough` finished records are worth.
     if unsaved.is_urgent:
         return 0.0
-    if unsaved.finished < FEW_FINISHED and not unsaved.is_awaited:
+    if unsaved.finished_count < FEW_FINISHED and not unsaved.is_awaited:
         return MIN_INTERVAL
-    if unsaved.partitions < MANY_PARTITIONS or unsaved.finished >= enough * unsaved.partitions:
+    if unsaved.partition_count < MANY_PARTITIONS or unsaved.finished_count >= enough * unsaved.partition_count:
         return 0.0
     return MIN_INTERVAL / 4 if unsaved.may_grow else 0.0

@@ -9,7 +9,7 @@ from held import Held
 from waiting import eventually
 
 from partbox import Dead, Outbox
-from partbox.db.delivery.limits import LimitReport, WaitingValue, note
+from partbox.db.delivery.limits import LimitReport, WaitingValue, note_limits
 
 
 def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_or_together(live, plant, tab):
@@ -340,7 +340,7 @@ def limited(conn) -> Callable[[], list[tuple[float | None, float | None]]]:
     insert = "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
     (id,) = conn.execute(f"{insert} values ('default', 'a', 'h', 7, '0', '1 day') returning instance_id").fetchone()
     values = (WaitingValue("acme", 1200, 75.0), WaitingValue("zoo", 3, 0.5))
-    note(conn, "partbox", id, [LimitReport("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
+    note_limits(conn, "partbox", id, [LimitReport("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
     return lambda: conn.execute("select rate, at_once from partbox.handler_limit").fetchall()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from partbox import Outbox
-from partbox.dashboard import pages
+from partbox.dashboard import build_pages
 from partbox.supervisor.serving import serve_pages
 
 
@@ -14,9 +14,15 @@ from partbox.supervisor.serving import serve_pages
 def address(dsn, caplog) -> Iterator[str]:
     """The page of a node whose second database cannot be reached."""
     caplog.set_level(logging.INFO, "partbox.http")
-    away = Outbox("postgresql://ada:s3cret@127.0.0.1:1/billing")._nodes().supervisor(name="billing", metrics=True)
-    away._database.attempt()
-    with serve_pages(":0", [Outbox(dsn)._nodes().supervisor(name="orders", metrics=True), away], pages):
+    away = (
+        Outbox("postgresql://ada:s3cret@127.0.0.1:1/billing")
+        ._make_nodes()
+        .build_supervisor(name="billing", metrics=True)
+    )
+    away._database_retry.try_join()
+    with serve_pages(
+        ":0", [Outbox(dsn)._make_nodes().build_supervisor(name="orders", metrics=True), away], build_pages
+    ):
         where = next(word for word in caplog.messages[-1].split() if word.startswith("http://"))
         yield f"{where.rstrip(',')}/"
 

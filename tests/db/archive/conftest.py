@@ -42,6 +42,6 @@ def purged(dsn: str, place: Path) -> Callable[..., Purged]:
 
     def run(*, patient: bool = False, stopped: Callable[[], bool] = lambda: False, **given: Any) -> Purged:
         settings = load(**{"archive": str(place), **given})
-        return purge(lambda: dsn, settings, patient=patient, stopped=stopped)
+        return purge(lambda: dsn, settings, patient=patient, is_stopped=stopped)
 
     return run

@@ -11,9 +11,9 @@ from purgeable import Planted
 from roles import Cast
 from waiting import eventually
 
-from partbox.archive.errors import ZSTD, library
+from partbox.archive.errors import ZSTD, import_library
 from partbox.archive.files import open_source
-from partbox.imports import ImportFilter, restore
+from partbox.imports import ImportFilter, restore_events
 from partbox.operations.purge import purge
 from partbox.settings import load
 
@@ -26,7 +26,7 @@ PUBLISH = (
 def event_ids(place: Path) -> list[str]:
     found = []
     for path in place.glob("record-*"):
-        with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
+        with import_library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["event_id"] for line in lines]
     return found
 
@@ -87,8 +87,8 @@ def test_the_role_of_workers_archives_and_an_import_publishes_too(
     assert (done.archived, done.records, done.unarchived) == (1, 1, None)
     source = open_source(str(place))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        restore(lambda: cast.of("worker"), load(), source, ImportFilter())
+        restore_events(lambda: cast.of("worker"), load(), source, ImportFilter())
     conn.execute(f"grant {cast.publisher} to {cast.worker}")
-    assert restore(lambda: cast.of("worker"), load(), source, ImportFilter()).imported == 1
+    assert restore_events(lambda: cast.of("worker"), load(), source, ImportFilter()).imported == 1
     with pytest.raises(psycopg.Error):
         purge(lambda: cast.of("publisher"), settings)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from partbox.archive import files
-from partbox.archive.errors import ZSTD, library
-from partbox.archive.location import Directory
+from partbox.archive.errors import ZSTD, import_library
+from partbox.archive.location import LocalDirectory
 from partbox.errors import PartboxError, SettingsError
 
 LINES = [f'{{"id":{n},"payload":"{n * n}, für {n}"}}'.encode() for n in range(1, 40)]
@@ -26,13 +26,13 @@ EMPTY = b"\x50\x2a\x4d\x18\x04\x00\x00\x00pzst"
 
 def read(folder: Path, content: bytes) -> list[bytes]:
     (folder / "record.jsonl.zst").write_bytes(content)
-    return list(files.read_lines(Directory(folder), "record.jsonl.zst"))
+    return list(files.read_lines(LocalDirectory(folder), "record.jsonl.zst"))
 
 
 @pytest.fixture(params=["backports.zstd", "compression.zstd"])
 def either_module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module under the name that it has in this Python, and under the other one."""
-    monkeypatch.setitem(sys.modules, request.param, library(ZSTD))
+    monkeypatch.setitem(sys.modules, request.param, import_library(ZSTD))
     monkeypatch.setattr(files, "ZSTD", request.param)
 
 
@@ -66,10 +66,10 @@ def test_no_damage_to_a_file_changes_a_line_unnoticed(tmp_path: Path) -> None:
 
 
 def test_reading_takes_little_memory_however_much_a_file_grows(tmp_path: Path) -> None:
-    (tmp_path / "record.jsonl.zst").write_bytes(library(ZSTD).compress(bytes(1_000_000) + b"\n") * 50)
+    (tmp_path / "record.jsonl.zst").write_bytes(import_library(ZSTD).compress(bytes(1_000_000) + b"\n") * 50)
     tracemalloc.start()
     try:
-        assert sum(map(len, files.read_lines(Directory(tmp_path), "record.jsonl.zst"))) == 50_000_000
+        assert sum(map(len, files.read_lines(LocalDirectory(tmp_path), "record.jsonl.zst"))) == 50_000_000
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
@@ -83,4 +83,4 @@ def test_a_python_that_was_built_without_zstd_is_told(tmp_path: Path, monkeypatc
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "_zstd", None)
     with pytest.raises(SettingsError, match=r"needs compression\.zstd: build this Python again, with libzstd"):
-        library("compression.zstd")
+        import_library("compression.zstd")

@@ -14,7 +14,7 @@ from purgeable import Planted, many
 from partbox.archive.files import open_source
 from partbox.archive.location import location_of
 from partbox.errors import PartboxError, SettingsError
-from partbox.imports import ImportFilter, restore
+from partbox.imports import ImportFilter, restore_events
 from partbox.operations.purge import Purged
 from partbox.settings import load
 
@@ -56,9 +56,9 @@ def test_an_archive_elsewhere_is_written_and_read(
     done = purged(archive=url)
 
     assert (done.archived, done.unarchived, planted.left()) == (30, None, [])
-    (name,) = location_of(url).names()
+    (name,) = location_of(url).list_names()
     assert name.startswith("record-0000000000000000001-0000000000000000030-")
-    assert restore(lambda: dsn, load(), open_source(url), ImportFilter()).imported == 30
+    assert restore_events(lambda: dsn, load(), open_source(url), ImportFilter()).imported == 30
 
 
 def test_a_bucket_that_is_gone_leaves_the_log(planted: Planted, conn: Conn, purged: Purge, bucket: str) -> None:

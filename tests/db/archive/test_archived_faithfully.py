@@ -15,7 +15,7 @@ from partbox import Event, Outbox
 from partbox.archive.files import line_of, open_source, row_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
-from partbox.imports import ImportFilter, RestoreResult, restore
+from partbox.imports import ImportFilter, RestoreResult, restore_events
 from partbox.operations.purge import Purged
 from partbox.settings import load
 
@@ -69,7 +69,7 @@ def restored(dsn: str, place: Path) -> Restore:
     """Import the archive of the test."""
 
     def run(*, wanted: ImportFilter | None = None, source: str | None = None, **given: Any) -> RestoreResult:
-        return restore(lambda: dsn, load(), open_source(source or str(place)), wanted or ImportFilter(), **given)
+        return restore_events(lambda: dsn, load(), open_source(source or str(place)), wanted or ImportFilter(), **given)
 
     return run
 
@@ -212,7 +212,7 @@ def test_stopped_in_the_middle_the_same_goes_on(
     archived(conn, purged)
     monkeypatch.setattr("partbox.imports.passes.BATCH_ROWS", 10)
     seen: list[int] = []
-    first = restored(progress=lambda sofar: seen.append(sofar.imported), stopped=lambda: bool(seen))
+    first = restored(progress=lambda sofar: seen.append(sofar.imported), is_stopped=lambda: bool(seen))
     assert (first.imported, first.complete, seen) == (10, False, [10])
     assert (restored().imported, restored().imported) == (20, 0)
     numbers = [n for (n,) in conn.execute("select payload::text::int from partbox.record order by id")]

@@ -11,7 +11,7 @@ import pytest
 from purgeable import OLD, YOUNG, Planted, many
 
 from partbox.archive import archiver
-from partbox.archive.errors import ZSTD, library
+from partbox.archive.errors import ZSTD, import_library
 from partbox.archive.files import parse_file_name
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
@@ -27,7 +27,7 @@ def ids(place: Path) -> list[int]:
     """The ids in the files of an archive, in their order."""
     found = []
     for path in sorted(each for each in place.iterdir() if parse_file_name(each.name)):
-        with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
+        with import_library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["id"] for line in lines]
     return found
 
@@ -71,8 +71,8 @@ def test_a_segment_is_emptied_once_it_is_archived(
 ) -> None:
     many(small, 250, partitions=8)
     planted.consume(1000)
-    steps.begin(small, "partbox")
-    assert segments.empty(small, "partbox", 0, 0).problem == "archive"
+    steps.begin_archive(small, "partbox")
+    assert segments.empty_segment(small, "partbox", 0, 0).problem == "archive"
 
     done = purged()
 
@@ -86,13 +86,13 @@ def test_other_purgers_remove_nothing_that_is_not_archived(
 ) -> None:
     many(small, 150)
     planted.consume(1000)
-    steps.begin(small, "partbox")
+    steps.begin_archive(small, "partbox")
 
     other = purge(lambda: dsn, load())
     assert not maintain_segments(lambda: dsn, load()).emptied
     assert (other.records, other.segments, len(planted.left())) == (0, 0, 150)
 
-    steps.done(small, "partbox", 100)
+    steps.note_done(small, "partbox", 100)
     assert purge(lambda: dsn, load()).segments == 1
     assert planted.left() == list(range(100, 151)), "the next one is archived in part"
     assert purged().archived == 50
@@ -103,10 +103,10 @@ def test_without_an_archive_any_more_purges_go_on_as_before(planted: Planted, co
     planted.record(1)
     drawn(conn, 1)
     planted.consume(1)
-    steps.begin(conn, "partbox")
+    steps.begin_archive(conn, "partbox")
     assert purge(lambda: dsn, load()).records == 0
-    assert steps.end(conn, "partbox")
-    assert not steps.end(conn, "partbox")
+    assert steps.end_archive(conn, "partbox")
+    assert not steps.end_archive(conn, "partbox")
     assert purge(lambda: dsn, load()).records == 1
 
 
@@ -133,15 +133,15 @@ def test_an_old_fence_lets_it_go_on_beside_a_transaction_that_stays(
     planted.record(1)
     drawn(conn, 1)
     planted.consume(1)
-    assert steps.settle(conn, "partbox") == 1
+    assert steps.settle_ids(conn, "partbox") == 1
     with psycopg.connect(dsn) as other:
         other.execute("create table own_business ()")
         assert purged().archived == 1
         drawn(conn, 2)
-        assert steps.settle(conn, "partbox") == 1
-        assert steps.settle(conn, "partbox") == 1
+        assert steps.settle_ids(conn, "partbox") == 1
+        assert steps.settle_ids(conn, "partbox") == 1
         other.commit()
-    assert steps.settle(conn, "partbox") == 2
+    assert steps.settle_ids(conn, "partbox") == 2
 
 
 def test_a_kill_between_file_and_note_leaves_the_records_and_a_file_twice(
@@ -155,7 +155,7 @@ def test_a_kill_between_file_and_note_leaves_the_records_and_a_file_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.steps, "done", dies)
+        patch.setattr(archiver.steps, "note_done", dies)
         with pytest.raises(KeyboardInterrupt):
             purged()
     assert (ids(place), len(planted.left())) == ([1, 2, 3, 4, 5], 5)
@@ -234,8 +234,10 @@ def test_it_is_written_in_files_of_some_size_each_noted(
     monkeypatch.setattr(archiver, "FILE_RECORDS", 10)
     monkeypatch.setattr(archiver, "READ_RECORDS", 4)
     notes: list[int] = []
-    done = steps.done
-    monkeypatch.setattr(archiver.steps, "done", lambda conn, schema, id: (notes.append(id), done(conn, schema, id)))
+    done = steps.note_done
+    monkeypatch.setattr(
+        archiver.steps, "note_done", lambda conn, schema, id: (notes.append(id), done(conn, schema, id))
+    )
     assert purged().files == 3
     assert notes == [12, 24, 25]
     assert ids(place) == list(range(1, 26))
@@ -245,7 +247,7 @@ def test_it_is_written_in_files_of_some_size_each_noted(
 def test_a_read_brings_few_records_with_large_names(planted: Planted, conn: Conn, name: str) -> None:
     many(conn, 25)
     conn.execute(f"update partbox.record set {name} = repeat('x', 100000)")
-    assert len(steps.rows(conn, "partbox", 0, 25, 0.0, 100, 350_000)) == 3
+    assert len(steps.read_next_rows(conn, "partbox", 0, 25, 0.0, 100, 350_000)) == 3
 
 
 def test_a_stop_keeps_the_files_that_are_whole(
@@ -271,7 +273,7 @@ def test_a_stop_keeps_the_files_that_are_whole(
 def test_only_one_archives_at_a_time(planted: Planted, conn: Conn, purged: Purge, dsn: str, place: Path) -> None:
     planted.record(1)
     drawn(conn, 1)
-    with psycopg.connect(dsn, autocommit=True) as other, steps.archive_lock(other, "partbox") as archive_lock:
+    with psycopg.connect(dsn, autocommit=True) as other, steps.hold_archive_lock(other, "partbox") as archive_lock:
         assert archive_lock
         assert purged().archived == 0
         assert not place.exists()
@@ -360,7 +362,7 @@ def test_every_file_is_synced_before_its_name_and_then_the_name(
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
-    noted = steps.done
-    monkeypatch.setattr(archiver.steps, "done", lambda *given: (steps_taken.append("noted"), noted(*given)))
+    noted = steps.note_done
+    monkeypatch.setattr(archiver.steps, "note_done", lambda *given: (steps_taken.append("noted"), noted(*given)))
     assert purged().archived == 1
     assert steps_taken == ["file", "name", "folder", "noted"]

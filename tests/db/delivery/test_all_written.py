@@ -68,7 +68,7 @@ def paused(text: str) -> Callable[[Stage], object]:
 
 
 def park(stage: Stage, number: int, *, new: bool) -> ParkedSave:
-    return ParkedSave(3, number, "Order", "1", "Placed", "dead", blocks=False, attempts=1, new=new)
+    return ParkedSave(3, number, "Order", "1", "Placed", "dead", blocks=False, attempts=1, is_new=new)
 
 
 def saved(stage: Stage, **more: Any) -> None:
@@ -88,9 +88,9 @@ def expired(stage: Stage) -> None:
 
 
 def planned(stage: Stage) -> None:
-    seen = instances.assignees(stage.conn, SCHEMA, DEFAULT)
+    seen = instances.list_assignees(stage.conn, SCHEMA, DEFAULT)
     members = sorted([stage.me, stage.other])
-    instances.plan(stage.conn, SCHEMA, DEFAULT, members, seen, [stage.other for _ in ALL])
+    instances.assign_partitions(stage.conn, SCHEMA, DEFAULT, members, seen, [stage.other for _ in ALL])
 
 
 WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
@@ -98,12 +98,12 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
     "a heartbeat": (
         "update",
         "instance",
-        lambda stage: instances.heartbeat(stage.conn, SCHEMA, {stage.me: False, stage.other: False}),
+        lambda stage: instances.renew_heartbeats(stage.conn, SCHEMA, {stage.me: False, stage.other: False}),
     ),
     "a heartbeat of one": (
         "update",
         "instance",
-        lambda stage: instances.heartbeat(stage.conn, SCHEMA, {stage.me: False}),
+        lambda stage: instances.renew_heartbeats(stage.conn, SCHEMA, {stage.me: False}),
     ),
     "a burial of a child": ("delete", "instance", buried),
     "a burial of an expired one": ("delete", "instance", expired),
@@ -113,7 +113,7 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
     "a new session": (
         "update",
         "partition",
-        lambda stage: cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me, stage.epochs),
+        lambda stage: cursors.take_up_partitions(stage.conn, SCHEMA, DEFAULT, stage.me, stage.epochs),
     ),
     "a plan": ("update", "partition", planned),
     "a save": ("update", "partition", saved),
@@ -206,7 +206,7 @@ def test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back(stage: 
 
 
 def test_a_release_is_a_save(stage: Stage) -> None:
-    row = cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me, {3: stage.epochs[3]})[0]
+    row = cursors.take_up_partitions(stage.conn, SCHEMA, DEFAULT, stage.me, {3: stage.epochs[3]})[0]
     stage.conn.execute(DROPS.format("update", "partition"))
     with pytest.raises(ObjectNotInPrerequisiteState, match="nothing was saved"):
         save(stage.conn, stage.me, [saving(row, release=True)])
@@ -222,12 +222,12 @@ def test_no_cursors_are_missing_from_a_new_subscription(conn: Conn) -> None:
 def test_an_archive_that_is_not_noted_does_not_begin(conn: Conn) -> None:
     conn.execute(DROPS.format("insert", "meta"))
     with pytest.raises(PartboxError, match="keeps rows out of table meta"):
-        archive.begin(conn, SCHEMA)
+        archive.begin_archive(conn, SCHEMA)
 
 
 def test_a_rebase_wants_no_triggers_that_keep_rows(conn: Conn) -> None:
     conn.execute(DROPS.format("update", "record"))
     with pytest.raises(PartboxError, match="the trigger drops on table record"):
-        rebase.rebase(conn, SCHEMA, {}, force=True)
+        rebase.rebase_schema(conn, SCHEMA, {}, force=True)
     conn.execute("drop trigger drops on partbox.record")
-    assert not isinstance(rebase.rebase(conn, SCHEMA, {}, force=True), str)
+    assert not isinstance(rebase.rebase_schema(conn, SCHEMA, {}, force=True), str)

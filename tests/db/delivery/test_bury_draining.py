@@ -40,7 +40,7 @@ def suspects(conn):
 def charge(conn, me, owned, record_id, attempts):
     """As `Due` charges a record that is parked."""
     sent = ParkedSave(
-        HERE, record_id, "Order", KEY, "Placed", "ready", blocks=True, attempts=attempts, new=False, charge=True
+        HERE, record_id, "Order", KEY, "Placed", "ready", blocks=True, attempts=attempts, is_new=False, is_charge=True
     )
     assert save(conn, me, [CursorSave(HERE, owned.epoch, None, None, None, False)], [sent]) == {HERE}
 
@@ -57,7 +57,7 @@ def test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its
     owned = seize(conn, me)[HERE]
     charge(conn, me, owned, first, 1)
     charge(conn, me, owned, second, 5)
-    instances.leave(conn, SCHEMA, me)
+    instances.mark_leaving(conn, SCHEMA, me)
     assert bury(conn, [me], known_dead=True) == ([me], 256)
     assert suspects(conn) == {}
     assert charged(planter, first, second) == [(0, False), (4, False)]
@@ -71,7 +71,7 @@ def test_an_instance_that_did_not_drain_accuses_beside_one_that_did(conn, plante
     there = (HERE + 1) % 256
     seize(conn, stopped, [there])
     charge(conn, crashed, owned, record, 1)
-    instances.leave(conn, SCHEMA, stopped)
+    instances.mark_leaving(conn, SCHEMA, stopped)
     assert sorted(bury(conn, [crashed, stopped], known_dead=True)[0]) == sorted([crashed, stopped])
     assert suspects(conn).keys() == {HERE}
     assert charged(planter, record) == [(1, True)]
@@ -80,7 +80,7 @@ def test_an_instance_that_did_not_drain_accuses_beside_one_that_did(conn, plante
 def test_the_drain_that_a_heartbeat_told_holds_when_others_bury_it_after_its_lease(conn):
     (me,) = join(conn)
     seize(conn, me)
-    assert instances.heartbeat(conn, SCHEMA, {me: True}).keys() == {me}
+    assert instances.renew_heartbeats(conn, SCHEMA, {me: True}).keys() == {me}
     assert bury(conn, [me]) == ([], 0)
     expire(conn, me)
     assert bury(conn, [me]) == ([me], 256)
@@ -91,8 +91,8 @@ def test_the_drain_that_a_heartbeat_told_holds_when_others_bury_it_after_its_lea
 def test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back(conn, others):
     me, *rest = join(conn, 1 + others)
     seize(conn, me)
-    instances.leave(conn, SCHEMA, me)
-    instances.heartbeat(conn, SCHEMA, dict.fromkeys([me, *rest], False))
+    instances.mark_leaving(conn, SCHEMA, me)
+    instances.renew_heartbeats(conn, SCHEMA, dict.fromkeys([me, *rest], False))
     bury(conn, [me], known_dead=True)
     assert suspects(conn) == {}
 
@@ -101,7 +101,7 @@ def test_to_leave_renews_nothing(conn):
     (me,) = join(conn)
     seize(conn, me)
     expire(conn, me)
-    instances.leave(conn, SCHEMA, me)
+    instances.mark_leaving(conn, SCHEMA, me)
     assert bury(conn, [me]) == ([me], 256)
 
 
@@ -117,7 +117,7 @@ def test_what_a_death_before_it_had_accused_stays_accused(conn, planter):
     assert len(until) == 256
     owned = seize(conn, stopped)[HERE]
     charge(conn, stopped, owned, other, 2)  # the first one had no turn
-    instances.leave(conn, SCHEMA, stopped)
+    instances.mark_leaving(conn, SCHEMA, stopped)
     bury(conn, [stopped], known_dead=True)
     assert suspects(conn) == until
     assert charged(planter, record, other) == [(1, True), (1, False)]
@@ -127,10 +127,10 @@ def test_a_partition_that_is_freed_so_counts_as_released_at_that_moment(conn):
     gone, heir = join(conn, 2)
     seize(conn, gone)
     conn.execute("update partbox.partition set saved_at = clock_timestamp() - interval '1 h'")
-    instances.leave(conn, SCHEMA, gone)
+    instances.mark_leaving(conn, SCHEMA, gone)
     bury(conn, [gone], known_dead=True)
     assign(conn, heir)
-    pauses = {row.pause for row in claim(conn, heir)}
+    pauses = {row.unowned_seconds for row in claim(conn, heir)}
     assert 0 <= min(pauses) <= max(pauses) < 1_800
 
 
@@ -148,7 +148,7 @@ def test_a_bury_that_takes_charges_back_locks_the_partitions_first(dsn, conn, pl
     record = planter.park(KEY, "ready", blocks=True, attempts=0)
     owned = seize(conn, me)[HERE]
     charge(conn, me, owned, record, 1)
-    instances.leave(conn, SCHEMA, me)
+    instances.mark_leaving(conn, SCHEMA, me)
     with worker(dsn) as commanding, worker(dsn) as burying, background() as run:
         with commanding.transaction():
             commanding.execute(

@@ -22,7 +22,7 @@ def test_a_tick_brings_them_when_they_have_changed_and_only_then(conn: Conn, out
     seize(conn, me)
 
     def tick(known: int | None) -> TickResult:
-        return cursors.tick(conn, SCHEMA, DEFAULT, me, [], known)
+        return cursors.run_tick(conn, SCHEMA, DEFAULT, me, [], known)
 
     first = tick(None)
     assert (first.limits, first.partitions is None) == ({}, False)
@@ -47,7 +47,7 @@ def test_the_same_number_for_another_bound_or_another_handler_is_a_change(conn: 
     digests = set()
     for handler, bounds in (("a", {"rate": "5/s"}), ("a", {"at_once": 5}), ("b", {"rate": "5/s"})):
         outbox.limits.set(handler, **bounds)
-        digests.add(cursors.tick(conn, SCHEMA, DEFAULT, me, []).digest)
+        digests.add(cursors.run_tick(conn, SCHEMA, DEFAULT, me, []).digest)
         outbox.limits.reset(handler)
     assert len(digests) == 3
 
@@ -56,16 +56,16 @@ def test_those_of_another_subscription_are_not_ours(conn: Conn, outbox: Outbox) 
     (me,) = join(conn)
     seize(conn, me)
     outbox.subscriptions.create("audit")
-    before = cursors.tick(conn, SCHEMA, DEFAULT, me, [])
+    before = cursors.run_tick(conn, SCHEMA, DEFAULT, me, [])
     outbox.limits.set("charge", rate="3/s", subscription="audit")
-    assert cursors.tick(conn, SCHEMA, DEFAULT, me, [], before.digest).partitions is None
+    assert cursors.run_tick(conn, SCHEMA, DEFAULT, me, [], before.digest).partitions is None
 
 
 def test_a_calm_look_sees_the_change(conn: Conn, outbox: Outbox) -> None:
     (me,) = join(conn)
     seize(conn, me)
-    before = cursors.tick(conn, SCHEMA, DEFAULT, me, [])
+    before = cursors.run_tick(conn, SCHEMA, DEFAULT, me, [])
     assert before.digest is not None
-    assert cursors.calm(conn, SCHEMA, DEFAULT, me, before.digest, before.look) is not None
+    assert cursors.recheck_idle(conn, SCHEMA, DEFAULT, me, before.digest, before.idle_check) is not None
     outbox.limits.set("charge", rate="3/s")
-    assert cursors.calm(conn, SCHEMA, DEFAULT, me, before.digest, before.look) is None
+    assert cursors.recheck_idle(conn, SCHEMA, DEFAULT, me, before.digest, before.idle_check) is None

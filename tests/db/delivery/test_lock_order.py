@@ -38,7 +38,7 @@ MEMBERS = 4
 
 
 def members(conn: Conn) -> list[instances.Member]:
-    return instances.members(conn, SCHEMA, DEFAULT)
+    return instances.list_members(conn, SCHEMA, DEFAULT)
 
 
 def saved(conn: Conn, random: Random) -> object:
@@ -48,7 +48,7 @@ def saved(conn: Conn, random: Random) -> object:
         return False
     me = random.choice(living).instance_id
     owned = conn.execute("select partition, epoch from partbox.partition where owner = %s", [me]).fetchall()
-    mine = cursors.take_up(conn, SCHEMA, DEFAULT, me, dict(owned))
+    mine = cursors.take_up_partitions(conn, SCHEMA, DEFAULT, me, dict(owned))
     if random.random() < 0.5:
         mine = random.sample(mine, random.randint(0, len(mine)))
     else:
@@ -78,7 +78,7 @@ def _parks(mine: list[OwnedPartition], random: Random) -> list[ParkedSave]:
             "held",
             blocks=True,
             attempts=0,
-            new=random.random() < 0.6,
+            is_new=random.random() < 0.6,
         )
         for row in random.sample(mine, min(5, len(mine)))
     ]
@@ -94,13 +94,13 @@ def _record(row: OwnedPartition, random: Random) -> int:
 
 def planned(conn: Conn, random: Random) -> object:
     """A supervisor changes up to 64 assignees, so that there is always something to move."""
-    living = [member.instance_id for member in members(conn) if not member.draining]
-    seen = instances.assignees(conn, SCHEMA, DEFAULT)
+    living = [member.instance_id for member in members(conn) if not member.is_draining]
+    seen = instances.list_assignees(conn, SCHEMA, DEFAULT)
     if not living:
         return False
     moved = set(random.sample(ALL, 64))
     wanted = [random.choice(living) if n in moved else assignee for n, assignee in enumerate(seen)]
-    return instances.plan(conn, SCHEMA, DEFAULT, living, seen, wanted)
+    return instances.assign_partitions(conn, SCHEMA, DEFAULT, living, seen, wanted)
 
 
 def claimed(conn: Conn, random: Random) -> object:
@@ -124,7 +124,7 @@ def buried(conn: Conn, random: Random) -> object:
 def beaten(conn: Conn, random: Random) -> object:
     living = [member.instance_id for member in members(conn)]
     random.shuffle(living)
-    return instances.heartbeat(conn, SCHEMA, {instance: random.random() < 0.02 for instance in living})
+    return instances.renew_heartbeats(conn, SCHEMA, {instance: random.random() < 0.02 for instance in living})
 
 
 def joined(conn: Conn, random: Random) -> object:
@@ -162,10 +162,10 @@ def test_a_bury_takes_instances_by_id_wherever_their_rows_lie(dsn, conn):
         )
     with worker(dsn) as beating, worker(dsn) as burying, background() as run:
         with beating.transaction():
-            instances.heartbeat(beating, SCHEMA, {low: False})
+            instances.renew_heartbeats(beating, SCHEMA, {low: False})
             buried = run(bury, burying, [high, low], known_dead=True)
             blocked(conn, burying)
-            assert instances.heartbeat(beating, SCHEMA, {high: False}).keys() == {high}
+            assert instances.renew_heartbeats(beating, SCHEMA, {high: False}).keys() == {high}
         assert set(buried.result()[0]) == {low, high}
 
 
@@ -186,9 +186,9 @@ def test_a_heartbeat_does_not_come_back_to_the_version_of_a_row_that_a_bury_wait
     ):
         with claiming.transaction():
             with first.transaction():
-                instances.heartbeat(first, SCHEMA, {me: False})
+                instances.renew_heartbeats(first, SCHEMA, {me: False})
                 claim(claiming, me)
-                renewed = run(instances.heartbeat, second, SCHEMA, {me: False})
+                renewed = run(instances.renew_heartbeats, second, SCHEMA, {me: False})
                 blocked(conn, second)
                 buried = run(bury, burying, [me])
                 blocked(conn, burying)

@@ -8,18 +8,18 @@ from ownership import DEFAULT, SCHEMA, Conn, join
 from psycopg.errors import ObjectNotInPrerequisiteState
 
 from partbox.db.delivery import cursors, proof
-from partbox.db.delivery.outstanding import outstanding
+from partbox.db.delivery.outstanding import read_outstanding
 from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.protocol.rows import CursorSave
 from partbox.supervisor.planner import Planner
 
 WITHOUT_A_CURSOR: dict[str, Callable[[Conn, UUID], object]] = {
-    "a session": lambda conn, _: proof.intact(conn, SCHEMA),
-    "a claim": lambda conn, me: cursors.claim(conn, SCHEMA, DEFAULT, me),
+    "a session": lambda conn, _: proof.check_intact(conn, SCHEMA),
+    "a claim": lambda conn, me: cursors.claim_partitions(conn, SCHEMA, DEFAULT, me),
     "a save": lambda conn, me: cursors.save(conn, SCHEMA, DEFAULT, me, [CursorSave(3, 1, None, None, 0, False)]),
     "a plan": lambda conn, me: Planner(SCHEMA, DEFAULT, Observers([])).plan(conn),
-    "whether all is delivered": lambda conn, _: outstanding(conn, SCHEMA, DEFAULT),
+    "whether all is delivered": lambda conn, _: read_outstanding(conn, SCHEMA, DEFAULT),
 }
 
 

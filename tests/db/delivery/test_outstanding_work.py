@@ -19,11 +19,11 @@ def park(conn, record_id, state, *, aggregate_id="1", blocks=True, due=None):
 
 
 def asked(conn):
-    return work.outstanding(conn, "partbox", "default")
+    return work.read_outstanding(conn, "partbox", "default")
 
 
 def left(conn):
-    return {each.what: each.events for each in work.left_over(conn, "partbox", "default")}
+    return {each.what: each.events for each in work.count_unfinished(conn, "partbox", "default")}
 
 
 @pytest.mark.parametrize("state", ["held", "ready"])
@@ -45,7 +45,7 @@ def test_an_event_behind_one_that_is_due_later_is_unfinished_and_due_no_sooner(c
     assert not found.is_done
     assert not found.can_progress(30)
     assert left(conn) == {state: 1, "held behind others": 2}
-    assert UnfinishedEvents("held behind others", 2, None) in work.left_over(conn, "partbox", "default")
+    assert UnfinishedEvents("held behind others", 2, None) in work.count_unfinished(conn, "partbox", "default")
 
 
 def test_an_event_behind_a_dead_one_never_runs_by_itself(conn):
@@ -78,7 +78,7 @@ def test_dead_discarded_and_scheduled_ones_are_no_work_but_a_letter_that_is_owed
 def test_records_that_are_not_read_are_work_and_a_paused_subscription_does_none(dsn, conn):
     with psycopg.connect(dsn) as other:
         Outbox(dsn).publish(other, "Placed", None)
-    assert asked(conn).unread
+    assert asked(conn).has_unread
     assert asked(conn).can_progress(30)
     assert left(conn) == {"not read": 1}
     conn.execute("update partbox.subscription set paused_at = now()")
@@ -87,4 +87,4 @@ def test_records_that_are_not_read_are_work_and_a_paused_subscription_does_none(
 
 
 def test_a_subscription_that_does_not_exist_has_no_work(conn):
-    assert work.outstanding(conn, "partbox", "nobody").is_done
+    assert work.read_outstanding(conn, "partbox", "nobody").is_done

@@ -174,7 +174,7 @@ def test_a_bury_takes_only_whose_lease_is_over(conn):
     expire(conn, gone, bystander)
     assert bury(conn, [gone, alive]) == ([gone], 2)
     assert owners(conn) == {3: alive, 4: bystander}
-    assert {member.instance_id for member in instances.members(conn, SCHEMA, "default")} == {alive, bystander}
+    assert {member.instance_id for member in instances.list_members(conn, SCHEMA, "default")} == {alive, bystander}
 
 
 def test_a_child_known_dead_is_buried_within_its_lease(conn):
@@ -240,7 +240,7 @@ def test_a_renewed_heartbeat_saves_an_expired_instance_from_a_waiting_bury(dsn, 
     expire(conn, me)
     with worker(dsn) as beating, worker(dsn) as burying, background() as run:
         with beating.transaction():
-            assert instances.heartbeat(beating, SCHEMA, {me: False}).keys() == {me}
+            assert instances.renew_heartbeats(beating, SCHEMA, {me: False}).keys() == {me}
             buried = run(bury, burying, [me])
             blocked(conn, burying)
         assert buried.result() == ([], 0)
@@ -252,17 +252,17 @@ def test_a_heartbeat_that_waited_for_a_bury_learns_that_the_instance_is_gone(dsn
     with worker(dsn) as beating, worker(dsn) as burying, background() as run:
         with burying.transaction():
             bury(burying, [gone], known_dead=True)
-            beat = run(instances.heartbeat, beating, SCHEMA, {gone: False, alive: True})
+            beat = run(instances.renew_heartbeats, beating, SCHEMA, {gone: False, alive: True})
             blocked(conn, beating)
         assert beat.result().keys() == {alive}
-    assert [member.draining for member in instances.members(conn, SCHEMA, "default")] == [True]
+    assert [member.is_draining for member in instances.list_members(conn, SCHEMA, "default")] == [True]
 
 
 def test_a_claim_does_not_wait_for_a_heartbeat(dsn, conn):
     (me,) = join(conn)
     assign(conn, me)
     with worker(dsn, lease=2) as claiming, worker(dsn) as beating, beating.transaction():
-        instances.heartbeat(beating, SCHEMA, {me: False})
+        instances.renew_heartbeats(beating, SCHEMA, {me: False})
         assert len(claim(claiming, me)) == 256
 
 

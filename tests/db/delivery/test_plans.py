@@ -8,7 +8,7 @@ import pytest
 from ownership import ALL, DEFAULT, SCHEMA, assign, background, bury, join, owners, seize, worker
 
 from partbox.db.delivery import instances
-from partbox.protocol.assignment import assign as decide
+from partbox.protocol.assignment import assign_partitions as decide
 
 
 def test_a_plan_assigns_and_touches_neither_owner_nor_epoch(conn):
@@ -50,7 +50,7 @@ def test_a_plan_changes_nothing_when_members_are_not_those_it_was_decided_from(c
     elif change == "leave":
         bury(conn, [b], known_dead=True)
     else:
-        instances.heartbeat(conn, SCHEMA, {b: True})
+        instances.renew_heartbeats(conn, SCHEMA, {b: True})
     assert not plan(conn, [a, b], seen, decide(seen, [a, b]))
     assert assignees(conn) == seen
 
@@ -65,7 +65,7 @@ def test_a_plan_changes_nothing_when_an_assignee_is_not_as_it_was_seen(conn):
 
 def test_draining_instances_are_no_members(conn):
     a, b = join(conn, 2)
-    instances.heartbeat(conn, SCHEMA, {b: True})
+    instances.renew_heartbeats(conn, SCHEMA, {b: True})
     assert plan(conn, [a], [None] * 256, [a] * 256)
 
 
@@ -96,7 +96,7 @@ def test_plans_of_two_subscriptions_do_not_wait_for_each_other(dsn, conn):
     )
     with worker(dsn) as first, worker(dsn, lease=2) as second, first.transaction():
         assert plan(first, [a], [None] * 256, [a] * 256)
-        assert instances.plan(second, SCHEMA, "other", [b], [None] * 256, [b] * 256)
+        assert instances.assign_partitions(second, SCHEMA, "other", [b], [None] * 256, [b] * 256)
 
 
 def test_of_twenty_different_plans_at_once_one_comes_into_force(dsn, conn):
@@ -136,15 +136,15 @@ def test_the_assignees_of_a_paused_or_missing_subscription_are_not_to_be_planned
     assert len(assignees(conn)) == len(ALL)
     conn.execute("update partbox.subscription set paused_at = now()")
     assert assignees(conn) == []
-    assert instances.assignees(conn, SCHEMA, "missing") == []
+    assert instances.list_assignees(conn, SCHEMA, "missing") == []
 
 
 def plan(conn: psycopg.Connection, members: list[UUID], seen: list[UUID | None], planned: list[UUID | None]) -> bool:
-    return instances.plan(conn, SCHEMA, DEFAULT, members, seen, planned)
+    return instances.assign_partitions(conn, SCHEMA, DEFAULT, members, seen, planned)
 
 
 def assignees(conn: psycopg.Connection) -> list[UUID | None]:
-    return instances.assignees(conn, SCHEMA, DEFAULT)
+    return instances.list_assignees(conn, SCHEMA, DEFAULT)
 
 
 def row_versions(conn: psycopg.Connection) -> dict[int, str]:

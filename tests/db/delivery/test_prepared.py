@@ -12,10 +12,10 @@ from psycopg.errors import InvalidSqlStatementName, UndefinedTable
 from partbox.db.blocking import PREPARED_LIMIT
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, records
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 from partbox.protocol.cursor import STRETCH
 from partbox.protocol.horizon import Page
-from partbox.protocol.quick_poll import bits
+from partbox.protocol.quick_poll import to_bits
 
 pytestmark = pytest.mark.every_version("plans")
 
@@ -42,7 +42,7 @@ def prepared(dsn: str) -> Iterator[Conn]:
 
 def plan(conn: Conn, name: str) -> str:
     """The generic plan of a query that this connection has prepared, for a range of ids with one segment."""
-    text = query(name, SCHEMA).decode()
+    text = load_query(name, SCHEMA).decode()
     first_line = text.splitlines()[0]
     held = conn.execute("select name, statement from pg_prepared_statements").fetchall()
     (named,) = [named for named, sent in held if sent.splitlines()[0] == first_line]
@@ -73,7 +73,7 @@ def test_a_prepared_quick_poll_scans_the_index_by_id_and_a_full_poll_never_does(
     """By that one a full poll would read each partition, and with it the records of all others."""
     for step in (empty, fill, vacuum, fill, empty, vacuum, fill):
         step(conn)
-        records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
+        records.read_new_records(prepared, SCHEMA, Page("1:1:", 0), to_bits({5}))
         poll(prepared, ask())
         told = plan(prepared, "quick")
         assert re.search(r"Index Scan using record_1_id_idx on record_1\b", told), told
@@ -87,10 +87,10 @@ def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -
     owned = seize(prepared, me)
     write(prepared)
     for _ in range(3):
-        idle_check.run(prepared, SCHEMA, [])
+        idle_check.run_check(prepared, SCHEMA, [])
         poll(prepared, ask())
-        records.bodies(prepared, SCHEMA, [(5, 1)])
-        cursors.tick(prepared, SCHEMA, DEFAULT, me, [])
+        records.load_bodies(prepared, SCHEMA, [(5, 1)])
+        cursors.run_tick(prepared, SCHEMA, DEFAULT, me, [])
         cursors.save(prepared, SCHEMA, DEFAULT, me, [saving(owned[5])])
     assert prepared.execute("select count(*) from pg_prepared_statements").fetchone() == (5,)
 
@@ -103,18 +103,18 @@ def names(conn: Conn) -> set[str]:
 def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
     counts = []
     for at in (0, 5, STRETCH - 1, STRETCH, 2 * STRETCH - 1, 3 * STRETCH, 5):
-        records.quick(prepared, SCHEMA, Page("1:1:", at), bits({5}))
+        records.read_new_records(prepared, SCHEMA, Page("1:1:", at), to_bits({5}))
         poll(prepared, ask(last_id=at, floor=at), lo=at)
         counts.append(len(names(prepared)))
     assert counts == [2, 2, 2, 4, 4, 6, 6]
 
 
 def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(prepared: Conn) -> None:
-    idle_check.run(prepared, SCHEMA, [])
+    idle_check.run_check(prepared, SCHEMA, [])
     in_use = names(prepared)
     for number in range(3 * PREPARED_LIMIT):
-        records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), bits({5}))
-        idle_check.run(prepared, SCHEMA, [])
+        records.read_new_records(prepared, SCHEMA, Page("1:1:", number * STRETCH), to_bits({5}))
+        idle_check.run_check(prepared, SCHEMA, [])
     assert len(names(prepared)) == PREPARED_LIMIT
     assert in_use < names(prepared)
 
@@ -122,15 +122,15 @@ def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(p
 def test_a_poll_that_cannot_be_prepared_once_is_prepared_the_next_time(prepared: Conn) -> None:
     prepared.execute("alter table partbox.record rename to aside")
     with pytest.raises(UndefinedTable):
-        records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
+        records.read_new_records(prepared, SCHEMA, Page("1:1:", 0), to_bits({5}))
     prepared.execute("alter table partbox.aside rename to record")
-    records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
+    records.read_new_records(prepared, SCHEMA, Page("1:1:", 0), to_bits({5}))
     assert len(names(prepared)) == 1
 
 
 def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:
     with connect(dsn, lease=20.0, pooler=True, prepared=True) as conn:
-        idle_check.run(conn, SCHEMA, [])
+        idle_check.run_check(conn, SCHEMA, [])
         assert conn.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
 
 
@@ -140,14 +140,14 @@ def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
     """As behind a pooler that takes options and forgets them."""
     monkeypatch.setattr("partbox.db.connect.PLAN_OPTIONS", "")
     with connect(dsn, lease=20.0, prepared=True) as conn:
-        idle_check.run(conn, SCHEMA, [])
+        idle_check.run_check(conn, SCHEMA, [])
         assert conn.prepared is None
 
 
 def test_a_connection_that_loses_what_is_prepared_goes_on_without(dsn: str) -> None:
     with worker(dsn) as conn:
-        idle_check.run(conn, SCHEMA, [])
+        idle_check.run_check(conn, SCHEMA, [])
         conn.execute("deallocate all")
         with pytest.raises(InvalidSqlStatementName):
-            idle_check.run(conn, SCHEMA, [])
-        assert idle_check.run(conn, SCHEMA, []).fence.drawn == 0
+            idle_check.run_check(conn, SCHEMA, [])
+        assert idle_check.run_check(conn, SCHEMA, []).fence.drawn_id == 0

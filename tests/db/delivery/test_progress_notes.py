@@ -37,7 +37,7 @@ def test_a_note_has_the_cursor_of_its_save_and_how_far_was_read_at_the_save_befo
 
 def test_a_charge_that_comes_while_a_save_is_on_its_way_is_not_the_save_before(conn, me, mine):
     """Records that were read after the save was gathered may be done before the charge."""
-    charge = parking(0, 7, "ready", attempts=1, new=False, charge=True)
+    charge = parking(0, 7, "ready", attempts=1, is_new=False, is_charge=True)
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)], parks=[parking(0, 7, "ready")])
     (before,) = conn.execute("select saved_at from partbox.partition where partition = 0").fetchone()
     save(conn, me, [saving(mine[0], None, None, None)], parks=[charge])

@@ -18,10 +18,10 @@ from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, server_incarnation
 from partbox.db.delivery.proof import PartialReadError
 from partbox.db.operator import archive
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
-from partbox.protocol.quick_poll import bits
+from partbox.protocol.quick_poll import to_bits
 from partbox.protocol.rows import CursorSave, ParkedSave
 
 START = Page("1:1:", 0)
@@ -37,8 +37,8 @@ def cast(dsn) -> Iterator[Cast]:
 def began(session: Conn) -> Conn:
     """The session, begun as a worker's."""
     use_raw_loaders(session)
-    server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
-    proof.begin(session, SCHEMA)
+    server_incarnation.note_incarnation(session, server_incarnation.read_incarnation(session, SCHEMA))
+    proof.begin_baseline(session, SCHEMA)
     return session
 
 
@@ -49,35 +49,35 @@ def worker(cast: Cast, *, pooler: bool = False, prepared: bool = False) -> Itera
 
 
 def poll(conn: Conn) -> object:
-    return records.poll(conn, SCHEMA, [ReadRequest(3, 0, 10, START, None, None)], None, lo=0, hi=1_000)
+    return records.poll_page(conn, SCHEMA, [ReadRequest(3, 0, 10, START, None, None)], None, lo=0, hi=1_000)
 
 
 def quick(conn: Conn) -> object:
-    return records.quick(conn, SCHEMA, START, bits({3}))
+    return records.read_new_records(conn, SCHEMA, START, to_bits({3}))
 
 
 def look(conn: Conn) -> object:
-    return idle_check.run(conn, SCHEMA, [])
+    return idle_check.run_check(conn, SCHEMA, [])
 
 
 def bodies(conn: Conn) -> object:
-    return records.bodies(conn, SCHEMA, [(3, 1)])
+    return records.load_bodies(conn, SCHEMA, [(3, 1)])
 
 
 def payloads(conn: Conn) -> object:
-    return records.payloads(conn, SCHEMA, [(3, 1)], 100)
+    return records.load_payloads(conn, SCHEMA, [(3, 1)], 100)
 
 
 def blocking(conn: Conn) -> object:
-    return parked.blocking(conn, SCHEMA, DEFAULT, [3])
+    return parked.list_blocking(conn, SCHEMA, DEFAULT, [3])
 
 
 def ahead(conn: Conn) -> object:
-    return parked.ahead(conn, SCHEMA, DEFAULT, [3])
+    return parked.list_ahead(conn, SCHEMA, DEFAULT, [3])
 
 
 def archived(conn: Conn) -> object:
-    return archive.rows(conn, SCHEMA, 0, 100, 0.0, 10, 1_000)
+    return archive.read_next_rows(conn, SCHEMA, 0, 100, 0.0, 10, 1_000)
 
 
 READ = {poll: "record", quick: "record", bodies: "record", payloads: "record", blocking: "parked", ahead: "parked"}
@@ -108,7 +108,7 @@ def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, ca
 def test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application(
     conn: Conn, cast: Cast, lent: bool, setting: str
 ) -> None:
-    with connect(cast.of("worker"), lease=6, lent=lent) as session:
+    with connect(cast.of("worker"), lease=6, is_lent=lent) as session:
         assert session.execute("show row_security").fetchone() == (setting,)
 
 
@@ -167,7 +167,7 @@ def test_the_greatest_id_costs_a_probe_of_the_segments_that_take_ids_not_drawn_y
     conn.execute(ONE)
     conn.execute("set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan")
     conn.execute("select partbox.segment_add(10000000, 20000000), setval('partbox.record_id_seq', 15000000)")
-    plan = "\n".join(line for (line,) in conn.execute(b"explain (analyze) " + query("ids", SCHEMA), {}))
+    plan = "\n".join(line for (line,) in conn.execute(b"explain (analyze) " + load_query("ids", SCHEMA), {}))
     assert re.search(r"record_1_id_idx .*never executed", plan), plan
     assert re.search(r"Only Scan Backward using record_10000000_id_idx", plan), plan
     assert "Sort Method" not in plan
@@ -252,7 +252,7 @@ def test_a_segment_that_is_detached_while_a_poll_waits_is_missed(dsn: str, conn:
 @pytest.mark.parametrize("name", ["poll", "quick"])
 def test_what_a_poll_proves_of_the_log_is_a_number_in_its_plan(conn: Conn, name: str) -> None:
     """So it costs nothing where nothing has changed."""
-    text = re.sub(r"%\((above|end)\)s", "0", query(name, SCHEMA).decode())
+    text = re.sub(r"%\((above|end)\)s", "0", load_query(name, SCHEMA).decode())
     asked = dict.fromkeys(re.findall(r"%\((\w+)\)s", text))
     plan = conn.execute(f"explain (verbose) {text}", asked).fetchall()
     assert "log_planned" in text
@@ -268,7 +268,7 @@ def test_a_segment_that_every_cursor_has_passed_is_missed_by_nobody(dsn: str, co
         poll(session)
         conn.execute("alter table partbox.record detach partition partbox.record_1")
         poll(session)
-        proof.intact(session, SCHEMA)
+        proof.check_intact(session, SCHEMA)
 
 
 # What a save writes and nobody keeps is lost, for the cursor passes it.
@@ -357,7 +357,7 @@ def test_a_bury_that_finds_nobody_in_another_table_frees_nothing(conn: Conn, cas
     seize(conn, me, [3])
     replaced(conn, "instance")
     with connect(cast.of("worker"), lease=6) as session, pytest.raises(ObjectNotInPrerequisiteState, match="instance"):
-        instances.bury(session, SCHEMA, [], known_dead=False)
+        instances.bury_instances(session, SCHEMA, [], known_dead=False)
     assert conn.execute("select owner from partbox.partition where partition = 3").fetchone() == (me,)
 
 
@@ -372,11 +372,11 @@ def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_ca
     conn.execute(ONE)
     evil = make_conninfo(dsn, options="-c search_path=evil,pg_catalog")
     with connect(evil, lease=6) as session:
-        assert quick(began(session)).fence.drawn == 1
+        assert quick(began(session)).fence.drawn_id == 1
         assert session.execute("show search_path").fetchone() == ("pg_catalog, pg_temp",)
     conn.execute(f"alter database {conn.info.dbname} set search_path = evil, pg_catalog")
     with (
         connect(dsn, lease=6, pooler=True) as session,
         pytest.raises(PartialReadError, match="search_path puts pg_catalog"),
     ):
-        proof.intact(session, SCHEMA)
+        proof.check_intact(session, SCHEMA)

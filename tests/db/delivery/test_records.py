@@ -31,8 +31,8 @@ def test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_
     for number in (5, 6, 7, 5, 6, 7):
         write(conn, 1, partition=number)
     asks = ask(1, floor=1, partition=5), ask(room=1, partition=6), ask(partition=7)
-    swept = Sweep(start=0, end=6, most=10, last_ids={5: 1, 6: 0})
-    _, _, rows, *_ = records.poll(conn, SCHEMA, asks, None, lo=0, hi=TOP, sweep=swept)
+    swept = Sweep(start=0, end=6, max_records=10, last_ids={5: 1, 6: 0})
+    _, _, rows, *_ = records.poll_page(conn, SCHEMA, asks, None, lo=0, hi=TOP, sweep=swept)
     assert [row[1] for row in rows] == [3, 6, 2, 4, 5]  # partition 7 by itself, and the others whatever their rooms
 
 
@@ -55,7 +55,7 @@ def test_new_records_come_in_the_order_of_ids_not_of_transactions(dsn, conn):
         early.execute("select pg_current_xact_id()")
         write(conn)
         write(early)
-    _, _, rows, *_ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, *_ = records.poll_page(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     assert [row[1] for row in rows] == [1, 2]
 
 
@@ -122,7 +122,7 @@ def test_partitions_with_pages_of_their_own_are_read_from_these_beside_the_share
         ask(6, 0, base=shared, partition=8),
         ask(6, 0, base=own, partition=9),
     ]
-    _, floors, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=0, hi=TOP)
+    _, floors, rows, *_ = records.poll_page(conn, SCHEMA, asks, shared, lo=0, hi=TOP)
     assert floors == [0, 2, 1, 0, 2]
     assert sorted(row[1] for row in rows) == [1, 3]
 
@@ -137,7 +137,7 @@ def test_only_bounds_of_transactions_that_have_ended_lower_the_floor(dsn, conn, 
         for bounds, expected in (((0, 1), (0, [1])), ((1,), (3, []))):
             page = Page(snapshot, 3, tuple(zip(listed[-len(bounds) :], bounds, strict=True)))
             shared = page if lockstep else None
-            _, (floor,), rows, *_ = records.poll(conn, SCHEMA, [ask(3, 0, base=page)], shared, lo=0, hi=TOP)
+            _, (floor,), rows, *_ = records.poll_page(conn, SCHEMA, [ask(3, 0, base=page)], shared, lo=0, hi=TOP)
             assert (floor, [row[1] for row in rows]) == expected
 
 
@@ -184,7 +184,7 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
     with ExitStack() as stack:
         late = [stack.enter_context(writing(dsn)) for _ in range(50)]
         write(conn)
-        snapshot, _, rows, *_ = records.poll(conn, SCHEMA, [ask(room=1000)], None, lo=0, hi=TOP)
+        snapshot, _, rows, *_ = records.poll_page(conn, SCHEMA, [ask(room=1000)], None, lo=0, hi=TOP)
         assert set(Snapshot.parse(snapshot).xip) == {_xid(each) for each in late}
         assert sorted(row[1] for row in rows) == [*range(1, 201), 251]
         assert [row for row in rows if row[0] is None] == []
@@ -195,49 +195,49 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
 
 def test_polls_and_looks_draw_no_transaction_id(conn):
     write(conn, 3)
-    before = idle_check.run(conn, SCHEMA, []).fence
+    before = idle_check.run_check(conn, SCHEMA, []).fence
     for _ in range(5):
         poll(conn, ask())
-        idle_check.run(conn, SCHEMA, [])
-        records.bodies(conn, SCHEMA, [(5, 1)])
-    assert idle_check.run(conn, SCHEMA, []).fence == before
+        idle_check.run_check(conn, SCHEMA, [])
+        records.load_bodies(conn, SCHEMA, [(5, 1)])
+    assert idle_check.run_check(conn, SCHEMA, []).fence == before
 
 
 def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
-    _, _, rows, clock, *_ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, clock, *_ = records.poll_page(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     now = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
     assert [(row[1], row[11] > now) for row in rows] == [(1, False), (2, True)]
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)
 
 
 def test_before_the_first_record_nothing_is_drawn(conn):
-    assert idle_check.run(conn, SCHEMA, []).fence.drawn == 0
+    assert idle_check.run_check(conn, SCHEMA, []).fence.drawn_id == 0
 
 
 def test_a_fence_knows_the_last_id_and_the_last_transaction(conn):
     write(conn, 3)
-    fence = idle_check.run(conn, SCHEMA, []).fence
-    assert fence.drawn == 3
+    fence = idle_check.run_check(conn, SCHEMA, []).fence
+    assert fence.drawn_id == 3
     assert _next_xid(conn) == fence.xid + 1
 
 
 def test_a_look_tells_when_one_of_the_listed_transactions_has_ended(dsn, conn):
     with writing(dsn) as first, writing(dsn) as second:
         listed = [_xid(first), _xid(second)]
-        assert not idle_check.run(conn, SCHEMA, listed).ended
+        assert not idle_check.run_check(conn, SCHEMA, listed).has_ended
         first.rollback()
-        assert idle_check.run(conn, SCHEMA, listed).ended
-        assert not idle_check.run(conn, SCHEMA, listed[1:]).ended
+        assert idle_check.run_check(conn, SCHEMA, listed).has_ended
+        assert not idle_check.run_check(conn, SCHEMA, listed[1:]).has_ended
 
 
 def test_bodies_come_in_id_order_and_what_is_gone_is_missing(conn):
     write(conn, 2, partition=9)
     write(conn, 2, partition=5)
-    rows = records.bodies(conn, SCHEMA, [(5, 4), (9, 2), (9, 3), (9, 99), (5, 3)])
+    rows = records.load_bodies(conn, SCHEMA, [(5, 4), (9, 2), (9, 3), (9, 99), (5, 3)])
     assert [(row[0], row[1]) for row in rows] == [(9, 2), (5, 3), (5, 4)]
-    assert records.bodies(conn, SCHEMA, []) == []
+    assert records.load_bodies(conn, SCHEMA, []) == []
 
 
 def _xid(conn: Conn) -> int:

@@ -16,7 +16,7 @@ LONG = RunningHandler("ship", "Placed", "Order", "7", 17, 12.0, partition=3, tim
 
 
 def told(conn, instance: UUID) -> Instance:
-    (found,) = [each for each in stats.cluster(conn, SCHEMA, "default").instances if each.instance_id == instance]
+    (found,) = [each for each in stats.read_cluster(conn, SCHEMA, "default").instances if each.instance_id == instance]
     return found
 
 
@@ -76,7 +76,7 @@ def test_hostile_texts_are_kept_as_they_are(conn, dsn):
 def test_a_note_waits_for_no_heartbeat_of_others_and_holds_up_none(conn, dsn):
     me, other = join(conn, 2)
     with worker(dsn) as own, psycopg.connect(dsn) as beating:
-        instances.heartbeat(beating, SCHEMA, {other: False})
+        instances.renew_heartbeats(beating, SCHEMA, {other: False})
         instances.note_running(own, SCHEMA, me, [LONG], 0)
     assert told(conn, me).running
 
@@ -84,9 +84,9 @@ def test_a_note_waits_for_no_heartbeat_of_others_and_holds_up_none(conn, dsn):
 def test_two_supervisors_of_one_host_are_told_apart(conn):
     ids = [UUID(int=1), UUID(int=2), None]
     for number, supervisor in enumerate(ids, start=1):
-        instances.register(
+        instances.register_instances(
             conn, SCHEMA, subscription="default", node="web-1", hostname="h", pids=[number], version="0", lease=6,
             supervisor=supervisor,
         )  # fmt: skip
-    found = stats.cluster(conn, SCHEMA, "default").instances
+    found = stats.read_cluster(conn, SCHEMA, "default").instances
     assert [(each.pid, each.supervisor) for each in found] == [(3, None), (1, UUID(int=1)), (2, UUID(int=2))]

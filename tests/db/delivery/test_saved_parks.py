@@ -62,7 +62,7 @@ def test_a_change_of_a_parked_row_keeps_its_error_unless_there_is_a_new_one(conn
     save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "retrying", attempts=1, delay=60, error="first")])
     conn.execute("update partbox.parked set started_at = now()")
     parked_at = rows(conn)[7]["parked_at"]
-    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "held", attempts=1, new=False)])
+    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "held", attempts=1, is_new=False)])
     held = rows(conn)[7]
     assert (held["state"], held["attempts"], held["due_at"]) == ("held", 1, None)
     assert (held["last_error"], held["parked_at"], held["started_at"]) == ("first", parked_at, None)
@@ -70,7 +70,7 @@ def test_a_change_of_a_parked_row_keeps_its_error_unless_there_is_a_new_one(conn
         conn,
         me,
         [saving(mine[0])],
-        parks=[parking(0, 7, "retrying", blocks=False, attempts=2, delay=9, error="second", new=False)],
+        parks=[parking(0, 7, "retrying", blocks=False, attempts=2, delay=9, error="second", is_new=False)],
     )
     again = rows(conn)[7]
     assert (again["state"], again["blocks"], again["attempts"], again["last_error"]) == ("retrying", False, 2, "second")
@@ -79,7 +79,7 @@ def test_a_change_of_a_parked_row_keeps_its_error_unless_there_is_a_new_one(conn
 
 def test_a_traceback_stays_as_long_as_its_error_and_goes_with_it(conn, me, mine):
     def stored(**changes):
-        parks = [parking(0, 7, "retrying", attempts=1, delay=60, new=False, **changes)]
+        parks = [parking(0, 7, "retrying", attempts=1, delay=60, is_new=False, **changes)]
         save(conn, me, [saving(mine[0])], parks=parks)
         row = rows(conn)[7]
         return row["last_error"], row["traceback"]
@@ -103,12 +103,12 @@ def test_a_park_of_a_worker_that_knows_no_tracebacks_is_saved(conn, me, mine):
 def test_a_row_that_dies_is_dated_from_its_death(conn, me, mine):
     save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "retrying", attempts=9, delay=1)])
     parked_at = rows(conn)[7]["parked_at"]
-    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "dead", attempts=10, error="last", new=False)])
+    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "dead", attempts=10, error="last", is_new=False)])
     assert rows(conn)[7]["parked_at"] > parked_at
 
 
 def test_changing_a_row_that_is_gone_does_not_bring_it_back(conn, me, mine):
-    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "dead", new=False)])
+    save(conn, me, [saving(mine[0])], parks=[parking(0, 7, "dead", is_new=False)])
     assert rows(conn) == {}
 
 
@@ -130,7 +130,7 @@ def test_one_save_parks_changes_and_deletes(conn, me, mine):
         me,
         [saving(mine[0]), saving(mine[1])],
         done_ids=[1],
-        parks=[parking(0, 2, "ready", new=False), parking(1, 3, "dead")],
+        parks=[parking(0, 2, "ready", is_new=False), parking(1, 3, "dead")],
     )
     assert {id: row["state"] for id, row in rows(conn).items()} == {2: "ready", 3: "dead"}
 
@@ -177,7 +177,7 @@ def test_many_failures_are_saved_record_by_record_whatever_statistics_say(conn, 
         conn.execute("select set_config(%s, %s, false)", [name, value])
     for new in (True, False, False):
         parks = [
-            parking(0, id, "retrying", attempts=1, delay=60, error="no", outcome="failed", new=new)
+            parking(0, id, "retrying", attempts=1, delay=60, error="no", outcome="failed", is_new=new)
             for id in range(1, 501)
         ]
         save(conn, me, [saving(mine[0])], parks=parks)

@@ -74,7 +74,7 @@ def test_if_one_partition_is_lost_nothing_at_all_is_written(conn, me, mine, lost
         savings[1] = savings[1]._replace(partition=300)
     if lost != "unknown partition":
         before = everything(conn)
-    still = save(conn, me, savings, parks=[parking(0, 3), parking(0, 1, "dead", new=False)], done_ids=[2])
+    still = save(conn, me, savings, parks=[parking(0, 3), parking(0, 1, "dead", is_new=False)], done_ids=[2])
     assert still == {0, 2}
     assert everything(conn) == before
     assert save(conn, me, [each for each in savings if each.partition in still]) == {0, 2}
@@ -132,7 +132,7 @@ def test_a_save_waits_for_a_bury_and_then_writes_nothing(dsn, conn, me, mine):
         with other.transaction():
             bury(other, [me], known_dead=True)
             assert 0 in {row.partition for row in claim(other, heir)}
-            loaded = parked.ahead(other, SCHEMA, DEFAULT, [0])
+            loaded = parked.list_ahead(other, SCHEMA, DEFAULT, [0])
             saved = run(save, saver, me, [saving(mine[0])], parks=[parking(0, 7)])
             blocked(conn, saver)
         assert saved.result() == set()
@@ -150,7 +150,7 @@ def test_a_bury_waits_for_a_save_and_the_heir_finds_what_it_parked(dsn, conn, me
             blocked(conn, other)
         assert buried.result() == ([me], 10)
         assert len(claim(other, heir)) == 256
-        assert parked.ahead(other, SCHEMA, DEFAULT, [0]) == [(0, 7)]
+        assert parked.list_ahead(other, SCHEMA, DEFAULT, [0]) == [(0, 7)]
 
 
 def test_a_save_that_waited_for_a_partial_loss_returns_exactly_what_is_left(dsn, conn, me, mine):
@@ -191,8 +191,10 @@ def test_every_fenced_step_is_one_round_trip_outside_of_any_transaction(dsn, me,
     steps = {
         "save": lambda own: save(own, me, [saving(mine[0])], parks=[parking(0, 7)], done_ids=[7]),
         "claim": lambda own: claim(own, me),
-        "plan": lambda own: instances.plan(own, SCHEMA, DEFAULT, members, [me] * 10 + [None] * 246, [me] * 256),
-        "heartbeat": lambda own: instances.heartbeat(own, SCHEMA, {me: False}),
+        "plan": lambda own: instances.assign_partitions(
+            own, SCHEMA, DEFAULT, members, [me] * 10 + [None] * 246, [me] * 256
+        ),
+        "heartbeat": lambda own: instances.renew_heartbeats(own, SCHEMA, {me: False}),
         "bury": lambda own: bury(own, [me], known_dead=True),
     }
     with worker(dsn) as own:

@@ -11,11 +11,11 @@ from polling import MILLION, ask, poll, write, write_at
 from psycopg import sql
 
 from partbox.db.delivery import records
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 from partbox.protocol.cursor import STRETCH, ReadRequest
 from partbox.protocol.horizon import Page
-from partbox.protocol.quick_poll import bits
-from partbox.protocol.sweep import sweep
+from partbox.protocol.quick_poll import to_bits
+from partbox.protocol.sweep import plan_sweep
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[ReadRequ
     with monkeypatch.context() as patch:
         patch.setattr(records, "fetch", lambda *args, **planned: seen.update(args[3]) or fetch(*args, **planned))
         poll(conn, *asks, lo=lo, hi=hi)
-    plan = conn.execute(b"explain (costs off) " + query("poll", SCHEMA), seen).fetchall()
+    plan = conn.execute(b"explain (costs off) " + load_query("poll", SCHEMA), seen).fetchall()
     return set(re.findall(r"\bon (record_\w+)", "\n".join(line for (line,) in plan)))
 
 
@@ -77,7 +77,7 @@ def test_the_plan_of_a_full_poll_has_no_segment_in_it_below_the_ids_that_it_read
             (39 * MILLION, {"record_4", "record_default"}),
         ):
             asks = [ask(lo, floor=lo, partition=number) for number in range(256)]
-            send = partial(poll, prepared, *asks, lo=lo, hi=lo + 5, swept=sweep(asks, lo + 5))
+            send = partial(poll, prepared, *asks, lo=lo, hi=lo + 5, swept=plan_sweep(asks, lo + 5))
             assert locked(prepared, send) == planned, lo
 
 
@@ -99,13 +99,13 @@ def test_a_poll_walks_the_primary_key_and_a_sweep_the_index_of_ids_and_nothing_i
     fetch = records.fetch
     monkeypatch.setattr(records, "fetch", lambda *args, **planned: seen.update(args[3]) or fetch(*args, **planned))
     asks = [ask(partition=number) for number in range(256)]
-    swept = sweep(asks[:128], 5 * MILLION)
+    swept = plan_sweep(asks[:128], 5 * MILLION)
     assert swept is not None
     poll(conn, *asks, lo=0, hi=5 * MILLION, swept=swept)
     for analysed in (False, True):
         if analysed:
             conn.execute("analyze partbox.record")
-        plan = "\n".join(line for (line,) in conn.execute(b"explain " + query("poll", SCHEMA), seen))
+        plan = "\n".join(line for (line,) in conn.execute(b"explain " + load_query("poll", SCHEMA), seen))
         assert plan.count("Index Scan using record_1_pkey") == 2
         assert plan.count("Index Scan using record_1_id_idx") == 1
         assert "Seq Scan" not in plan
@@ -126,17 +126,17 @@ def test_the_plan_of_a_quick_poll_has_no_segment_in_it_that_the_poll_cannot_need
         ):
             listed = () if open_since is None else ((1, open_since),)
             page = Page(unseeing(conn), settled, listed)
-            send = partial(records.quick, prepared, SCHEMA, page, bits(range(256)))
+            send = partial(records.read_new_records, prepared, SCHEMA, page, to_bits(range(256)))
             assert locked(prepared, send) == planned, settled
 
 
 @pytest.mark.usefixtures("segments")
 def test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search(conn):
     page = Page(unseeing(conn), 9 * MILLION + 5)
-    ids = [9 * MILLION + 6, 10 * MILLION, page.settled + STRETCH]
+    ids = [9 * MILLION + 6, 10 * MILLION, page.settled_id + STRETCH]
     for id in ids:
         write_at(conn, id)
-    polled = records.quick(conn, SCHEMA, page, bits(range(256)))
+    polled = records.read_new_records(conn, SCHEMA, page, to_bits(range(256)))
     assert [row[1] for row in polled.rows] == ids
 
 

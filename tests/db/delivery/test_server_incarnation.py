@@ -32,17 +32,17 @@ def _able(conn):
 def session(dsn):
     with connect(dsn, lease=6) as session:
         use_raw_loaders(session)
-        server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
+        server_incarnation.note_incarnation(session, server_incarnation.read_incarnation(session, SCHEMA))
         yield session
 
 
 def look(conn):
-    return idle_check.run(conn, SCHEMA, [])
+    return idle_check.run_check(conn, SCHEMA, [])
 
 
 def poll(conn):
     ask = ReadRequest(3, 0, 10, Page("1:1:", 0), None, None)
-    return records.poll(conn, SCHEMA, [ask], None, lo=0, hi=1_000)
+    return records.poll_page(conn, SCHEMA, [ask], None, lo=0, hi=1_000)
 
 
 def owning(conn):
@@ -86,7 +86,10 @@ def test_a_save_in_the_same_life_is_as_ever(session, conn):
 def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, conn):
     conn.execute(NONE)
     with connect(dsn, lease=6) as one, connect(dsn, lease=6) as other:
-        first, second = server_incarnation.begin(one, SCHEMA), server_incarnation.begin(other, SCHEMA)
+        first, second = (
+            server_incarnation.read_incarnation(one, SCHEMA),
+            server_incarnation.read_incarnation(other, SCHEMA),
+        )
     assert first == second
     assert first.value == conn.execute(LAST).fetchone()[0]
     assert first.value > 1_700_000_000_000  # milliseconds since 1970, so that none comes twice
@@ -97,12 +100,12 @@ def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(
         worker = psycopg.conninfo.make_conninfo(dsn, user=cast.worker)
         conn.execute(NONE)
         with connect(worker, lease=6) as own:
-            assert server_incarnation.begin(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
+            assert server_incarnation.read_incarnation(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
         conn.execute(f'revoke all on sequence partbox.life from "{cast.worker}"')
         with connect(worker, lease=6) as own:
             use_raw_loaders(own)
-            assert server_incarnation.begin(own, SCHEMA) == UNKNOWN_INCARNATION
-            server_incarnation.note(own, UNKNOWN_INCARNATION)
+            assert server_incarnation.read_incarnation(own, SCHEMA) == UNKNOWN_INCARNATION
+            server_incarnation.note_incarnation(own, UNKNOWN_INCARNATION)
             conn.execute(NEW)
             look(own)
             poll(own)
@@ -113,8 +116,8 @@ def test_a_schema_without_the_sequence_is_as_before(session, dsn, conn):
     conn.execute("drop sequence partbox.life")
     with connect(dsn, lease=6) as own:
         use_raw_loaders(own)
-        assert server_incarnation.begin(own, SCHEMA) == UNKNOWN_INCARNATION
-        server_incarnation.note(own, UNKNOWN_INCARNATION)
+        assert server_incarnation.read_incarnation(own, SCHEMA) == UNKNOWN_INCARNATION
+        server_incarnation.note_incarnation(own, UNKNOWN_INCARNATION)
         look(own)
         me, epoch = owning(conn)
         assert cursors.save(own, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, None, None, None, False)])[0] == {3}

@@ -12,7 +12,7 @@ from partbox.supervisor.membership import PeerMonitor
 
 
 def look(conn, since=None):
-    return instances.watch(conn, SCHEMA, DEFAULT, since)
+    return instances.read_membership(conn, SCHEMA, DEFAULT, since)
 
 
 def age(conn, instance, seconds):
@@ -22,34 +22,34 @@ def age(conn, instance, seconds):
 
 def test_who_was_heard_of_lately_is_not_late(conn):
     join(conn, 2)
-    assert look(conn).late == []
+    assert look(conn).late_members == []
 
 
 def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
     quiet, slow, _ = join(conn, 3)
     age(conn, quiet, 8)  # of 20
     age(conn, slow, 20 * MAX_BEAT_OF_LEASE)  # as slow as any beats
-    (late,) = look(conn).late
+    (late,) = look(conn).late_members
     assert late.instance_id == quiet
     assert late.lease == 20
-    assert late.left == pytest.approx(12, abs=2)
+    assert late.lease_left == pytest.approx(12, abs=2)
 
 
 def test_so_is_who_has_not_beaten_since_the_last_look(conn):
     a, b = join(conn, 2)
     before = look(conn).clock
-    instances.heartbeat(conn, SCHEMA, {b: False})
-    assert [each.instance_id for each in look(conn, before).late] == [a]
+    instances.renew_heartbeats(conn, SCHEMA, {b: False})
+    assert [each.instance_id for each in look(conn, before).late_members] == [a]
 
 
 def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_heartbeats(conn):
     a, _ = join(conn, 2)
     shapes = [look(conn).membership_version]
-    instances.heartbeat(conn, SCHEMA, {a: False})
+    instances.renew_heartbeats(conn, SCHEMA, {a: False})
     assert look(conn).membership_version == shapes[0]
     (c,) = join(conn)
     shapes.append(look(conn).membership_version)
-    instances.heartbeat(conn, SCHEMA, {a: True})
+    instances.renew_heartbeats(conn, SCHEMA, {a: True})
     shapes.append(look(conn).membership_version)
     bury(conn, [c], known_dead=True)
     shapes.append(look(conn).membership_version)
@@ -58,20 +58,20 @@ def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_hea
 
 def test_it_says_of_partitions_without_assignee_and_of_those_whose_owner_is_gone(conn):
     (a,) = join(conn)
-    assert look(conn).unassigned
+    assert look(conn).has_unassigned
     seize(conn, a)
-    assert (look(conn).unassigned, look(conn).orphaned) == (False, False)
+    assert (look(conn).has_unassigned, look(conn).has_orphaned) == (False, False)
     conn.execute("delete from partbox.instance where instance_id = %s", [a])
-    assert look(conn).orphaned
+    assert look(conn).has_orphaned
     assign(conn, None, [7])
-    assert look(conn).unassigned
+    assert look(conn).has_unassigned
 
 
 def test_of_another_subscription_it_says_nothing(conn):
     conn.execute("insert into partbox.subscription (name) values ('other')")
     (other,) = join(conn, subscription="other")
     age(conn, other, 100)
-    assert (look(conn).membership_version, look(conn).late) == ((0, 0), [])
+    assert (look(conn).membership_version, look(conn).late_members) == ((0, 0), [])
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_few_nodes_look_at_every_heartbeat(conn, now, watch):
 def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watch):
     crowd(conn, 3 * FULL_SHARE_NODES)
     assert watch.observe(conn) is not None
-    assert watch.nodes == 3 * FULL_SHARE_NODES
+    assert watch.node_count == 3 * FULL_SHARE_NODES
     now[0] += 2
     assert watch.observe(conn) is None
     watch.observe_soon()
@@ -126,7 +126,7 @@ def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(c
     crowd(conn, 3 * FULL_SHARE_NODES)
     watch.observe(conn)
     watch.observe_soon()
-    assert watch.observe(conn).late == []
+    assert watch.observe(conn).late_members == []
 
 
 def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
@@ -148,7 +148,7 @@ def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(con
     assert watch.late_peers == {}
     began, now[0] = now[0], now[0] + 1
     found = watch.observe(conn)
-    assert watch.late_peers == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
+    assert watch.late_peers == {a: SeenHeartbeat(found.late_members[0].heartbeat_at, began)}
     now[0] += 1
     watch.observe(conn)
     assert watch.late_peers[a].since == began

@@ -45,27 +45,27 @@ def sessions(conn) -> list[int]:
 
 
 def test_an_answer_is_given_again_for_a_second(conn, overview_cache, clock):
-    first = overview_cache.overview()
+    first = overview_cache.read_overview()
     publish(conn, 3)
     clock.now += 0.9
-    assert overview_cache.overview() is first
+    assert overview_cache.read_overview() is first
     clock.now += 0.2
-    assert overview_cache.overview().clusters[0].pending == 1
+    assert overview_cache.read_overview().clusters[0].pending == 1
 
 
 def test_a_look_that_takes_long_is_not_repeated_at_once(conn, overview_cache, clock, monkeypatch):
-    look = stats.overview
+    look = stats.read_overview
 
     def slow(*given, **named):
         clock.now += 2
         return look(*given, **named)
 
-    monkeypatch.setattr(stats, "overview", slow)
-    first = overview_cache.overview()
+    monkeypatch.setattr(stats, "read_overview", slow)
+    first = overview_cache.read_overview()
     clock.now += 7.9
-    assert overview_cache.overview() is first
+    assert overview_cache.read_overview() is first
     clock.now += 0.2
-    assert overview_cache.overview() is not first
+    assert overview_cache.read_overview() is not first
 
 
 def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, overview_cache):
@@ -73,7 +73,7 @@ def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, overview_c
 
     def ask():
         start.wait()
-        return overview_cache.overview()
+        return overview_cache.read_overview()
 
     with ThreadPoolExecutor(8) as pool:
         answers = [each.result() for each in [pool.submit(ask) for _ in range(8)]]
@@ -82,13 +82,13 @@ def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, overview_c
 
 
 def test_a_lost_connection_is_remade_without_anybody_noticing(conn, overview_cache, clock):
-    overview_cache.overview()
+    overview_cache.read_overview()
     (lost,) = sessions(conn)
     conn.execute("select pg_terminate_backend(%s)", [lost])
     eventually(lambda: not sessions(conn))
     clock.now += 2
     publish(conn, 3)
-    assert overview_cache.overview().clusters[0].pending == 1
+    assert overview_cache.read_overview().clusters[0].pending == 1
     assert sessions(conn) != [lost]
 
 
@@ -102,29 +102,29 @@ def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again
     overview_cache = CachedOverview(load(), away, clock=clock)
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError):
-            overview_cache.overview()
+            overview_cache.read_overview()
     assert len(asked) == 1
     clock.now += 1.1
-    assert overview_cache.overview().clusters
+    assert overview_cache.read_overview().clusters
     overview_cache.close()
 
 
 def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, empty_dsn, clock):
     overview_cache = CachedOverview(load(), lambda: empty_dsn, clock=clock)
     with pytest.raises(SchemaError, match="partbox init"):
-        overview_cache.overview()
+        overview_cache.read_overview()
     with psycopg.connect(empty_dsn, autocommit=True) as there:  # what a transaction has seen of sessions stays so
         eventually(lambda: not sessions(there))
     overview_cache.close()
 
 
 def test_a_closed_glance_has_no_connection_and_makes_none(conn, overview_cache):
-    overview_cache.overview()
+    overview_cache.read_overview()
     overview_cache.close()
     overview_cache.close()
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        overview_cache.overview()
+        overview_cache.read_overview()
 
 
 def test_a_glance_that_never_looked_can_be_closed(overview_cache):
@@ -132,11 +132,11 @@ def test_a_glance_that_never_looked_can_be_closed(overview_cache):
 
 
 def test_something_else_can_be_read_by_the_same_connection(conn, overview_cache):
-    overview_cache.overview()
-    assert overview_cache.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
+    overview_cache.read_overview()
+    assert overview_cache.run_read(lambda own: own.info.backend_pid) == sessions(conn)[0]
     with pytest.raises(psycopg.errors.DivisionByZero):
-        overview_cache.query(lambda own: own.execute("select 1 / 0"))
-    assert overview_cache.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
+        overview_cache.run_read(lambda own: own.execute("select 1 / 0"))
+    assert overview_cache.run_read(lambda own: own.info.backend_pid) == sessions(conn)[0]
 
 
 def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, overview_cache, monkeypatch):
@@ -148,7 +148,7 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, overview_cache
         return gate.wait(120) and own.info.backend_pid
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(overview_cache.query, stuck)
+        looking = pool.submit(overview_cache.run_read, stuck)
         assert begun.wait(120)
         overview_cache.close()
         assert not looking.done()
@@ -156,22 +156,22 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, overview_cache
         assert looking.result(120)
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        overview_cache.overview()
+        overview_cache.read_overview()
 
 
 def test_closing_does_not_wait_for_an_overview_either(conn, overview_cache, monkeypatch):
     monkeypatch.setattr(cached_overview, "CLOSE_TIMEOUT", 0.05)
     begun, gate = threading.Event(), threading.Event()
-    look = stats.overview
+    look = stats.read_overview
 
     def stuck(*given, **named):
         begun.set()
         gate.wait(120)
         return look(*given, **named)
 
-    monkeypatch.setattr(stats, "overview", stuck)
+    monkeypatch.setattr(stats, "read_overview", stuck)
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(overview_cache.overview)
+        looking = pool.submit(overview_cache.read_overview)
         assert begun.wait(120)
         overview_cache.close()
         gate.set()
@@ -182,9 +182,9 @@ def test_closing_does_not_wait_for_an_overview_either(conn, overview_cache, monk
 def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
     """Where the session says nothing of a time limit, the transaction does."""
     overview_cache = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
-    assert overview_cache.query(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
+    assert overview_cache.run_read(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
     conn.execute("begin; lock table partbox.partition")
     with pytest.raises(psycopg.errors.QueryCanceled):
-        overview_cache.overview()
+        overview_cache.read_overview()
     conn.execute("rollback")
     overview_cache.close()

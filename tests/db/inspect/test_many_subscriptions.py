@@ -10,7 +10,7 @@ from partbox.dashboard.feed import Feed
 from partbox.db.inspect import stats
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import list_subscriptions
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
 from partbox.settings import load
 
@@ -50,7 +50,7 @@ def steps(plan: dict[str, Any]) -> int:
 
 def test_an_overview_of_many_takes_no_steps_for_each_pair_of_them(many: psycopg.Connection[Any]) -> None:
     with many.transaction():
-        many.execute(stats.query("stats_plan", "partbox"), {"limit": None})
+        many.execute(stats.load_query("stats_plan", "partbox"), {"limit": None})
         values = {
             "subscription": None,
             "limit": stats.EXACT_UP_TO,
@@ -59,7 +59,7 @@ def test_an_overview_of_many_takes_no_steps_for_each_pair_of_them(many: psycopg.
             "working": False,
         }
         explain = b"explain (analyze, format json, costs off, timing off) "
-        query = explain + stats.query("stats_overview", "partbox")  # type: ignore[operator]
+        query = explain + stats.load_query("stats_overview", "partbox")  # type: ignore[operator]
         ((found,),) = many.execute(query, values).fetchall()
     assert steps(found[0]["Plan"]) < 30 * 256 * (MANY + 1)  # a scan of all for each took 60 times as many
 
@@ -69,7 +69,7 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
         "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
         " values ('sub199', 'n', 'h', 1, '0', '6 s')"
     )
-    seen = stats.overview(many, "partbox", named=["sub198"])
+    seen = stats.read_overview(many, "partbox", named=["sub198"])
     assert len(seen.clusters) == MANY + 1
     whole = [each for each in seen.clusters if each.unlisted is None]
     assert len(whole) == stats.MAX_LISTED
@@ -77,7 +77,7 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
     assert all(len(each.partitions) == 256 for each in whole)
     assert len(seen.cluster("sub199").instances) == 1
     for name in ("sub150", "sub198", "sub199", "default"):
-        mine, alone = seen.cluster(name), stats.cluster(many, "partbox", name)
+        mine, alone = seen.cluster(name), stats.read_cluster(many, "partbox", name)
         assert mine.pending == pytest.approx(alone.pending, rel=0.1), name
         assert mine.oldest_age == pytest.approx(alone.oldest_age or 0, abs=60), name
         assert (mine.parked, mine.blocked_keys, mine.unowned) == (alone.parked, alone.blocked_keys, 256)
@@ -93,7 +93,7 @@ def test_the_list_of_many_agrees_with_the_overview(many: psycopg.Connection[Any]
 
 def test_doctor_names_a_trouble_of_many_once_with_the_worst_of_them(many: psycopg.Connection[Any], dsn: str) -> None:
     settings = load()
-    found = examine(lambda: dsn, settings, limits_of(settings, 60.0), wait=time.sleep).findings
+    found = examine_outbox(lambda: dsn, settings, limits_of(settings, 60.0), wait=time.sleep).findings
     causes = [each.cause for each in found]
     assert sorted(causes) == sorted(set(causes))
     (missing,) = (each for each in found if each.cause == "no-workers")
@@ -111,11 +111,11 @@ def test_the_page_of_many_has_few_troubles_and_lists_the_partitions_of_the_one_i
     overview_cache = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)
     try:
         feed = Feed(overview_cache, "partbox")
-        feed._update_views(overview_cache.overview())
-        before = feed.frame("sub150", history=False)
-        overview_cache._until = 0.0
-        feed._update_views(overview_cache.overview())
-        after = feed.frame("sub150", history=False)
+        feed._update_views(overview_cache.read_overview())
+        before = feed.build_frame("sub150", history=False)
+        overview_cache._fresh_until = 0.0
+        feed._update_views(overview_cache.read_overview())
+        after = feed.build_frame("sub150", history=False)
     finally:
         overview_cache.close()
     assert sum(before["subscription"]["pendings"]) == 0

@@ -17,7 +17,7 @@ from partbox.errors import SchemaError
 
 
 def look(conn: Conn, subscription: str = "default") -> Cluster:
-    return stats.overview(conn, "partbox").cluster(subscription)
+    return stats.read_overview(conn, "partbox").cluster(subscription)
 
 
 def pending(cluster: Cluster) -> dict[int, int]:
@@ -25,7 +25,7 @@ def pending(cluster: Cluster) -> dict[int, int]:
 
 
 def test_a_fresh_schema_has_one_subscription_with_nothing_to_do(conn):
-    overview = stats.overview(conn, "partbox")
+    overview = stats.read_overview(conn, "partbox")
     assert abs(overview.at - datetime.now(UTC)) < timedelta(minutes=1)
     (cluster,) = overview.clusters
     assert (overview.schema, overview.newest_id) == ("partbox", 0)
@@ -45,7 +45,7 @@ def test_subscriptions_come_by_name_each_with_what_lies_above_its_own_cursors(co
     publish(conn, 3, 2, age=60)
     publish(conn, 9, 4, age=60)
     consume(conn, "zebra", 9)
-    overview = stats.overview(conn, "partbox")
+    overview = stats.read_overview(conn, "partbox")
     assert [each.subscription for each in overview.clusters] == ["audit", "default", "zebra"]
     assert [pending(each) for each in overview.clusters] == [{3: 7, 9: 4}, {3: 2, 9: 4}, {3: 7}]
     assert [each.oldest_age for each in overview.clusters] == [pytest.approx(age, abs=45) for age in (180, 60, 180)]
@@ -63,14 +63,14 @@ def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(c
         for _ in range(12):
             publish(conn, chance.randrange(4), chance.randrange(1, 40))
             publish(slow, chance.randrange(4), chance.randrange(1, 4))
-            newest = stats.overview(conn, "partbox").newest_id
+            newest = stats.read_overview(conn, "partbox").newest_id
             for partition in range(4):
                 name = chance.choice(names)
                 at = chance.choice([newest, chance.randrange(newest + 1)])
                 consume(conn, name, partition, last_id=at, floor_id=chance.randrange(at + 1) if at else 0)
         slow.commit()
     counted = dict(conn.execute("select subscription, count from partbox.backlog").fetchall())
-    found = stats.overview(conn, "partbox").clusters
+    found = stats.read_overview(conn, "partbox").clusters
     assert {each.subscription: each.pending for each in found} == counted
     assert all(each.exact for each in found)
 
@@ -78,7 +78,7 @@ def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(c
 def test_instances_belong_to_their_subscription(conn):
     subscribe(conn, "audit")
     mine, theirs = join(conn, 2), join(conn, 1, subscription="audit")
-    found = {each.subscription: each.instances for each in stats.overview(conn, "partbox").clusters}
+    found = {each.subscription: each.instances for each in stats.read_overview(conn, "partbox").clusters}
     assert {each.instance_id for each in found["default"]} == set(mine)
     assert [each.instance_id for each in found["audit"]] == theirs
     assert len(found["default"]) == 2
@@ -88,25 +88,25 @@ def test_one_subscription_alone_is_as_among_all(conn):
     subscribe(conn, "audit")
     publish(conn, 3, 5)
     consume(conn, "audit", last_id=2)
-    (alone,) = stats.overview(conn, "partbox", "audit").clusters
+    (alone,) = stats.read_overview(conn, "partbox", "audit").clusters
     among = look(conn, "audit")
     assert (pending(alone), alone.records) == (pending(among), among.records)
-    assert stats.cluster(conn, "partbox", "audit").pending == 3
+    assert stats.read_cluster(conn, "partbox", "audit").pending == 3
 
 
 def test_a_subscription_that_does_not_exist_is_refused_with_those_that_do(conn):
     subscribe(conn, "audit")
-    for read in (stats.overview(conn, "partbox").cluster, lambda name: stats.cluster(conn, "partbox", name)):
+    for read in (stats.read_overview(conn, "partbox").cluster, lambda name: stats.read_cluster(conn, "partbox", name)):
         with pytest.raises(SchemaError, match="in schema 'partbox': there are 'audit', 'default'"):
             read("nope")
-    assert stats.overview(conn, "partbox", "nope").clusters == ()
+    assert stats.read_overview(conn, "partbox", "nope").clusters == ()
 
 
 def test_what_a_dropped_subscription_left_behind_counts_for_nobody(conn):
     plant = Planter(conn)
     plant.park("a", "retrying", blocks=True, subscription="gone")
     join(conn, 2, subscription="gone")
-    (cluster,) = stats.overview(conn, "partbox").clusters
+    (cluster,) = stats.read_overview(conn, "partbox").clusters
     assert (cluster.instances, cluster.parked, cluster.blocked_keys, cluster.completed) == ((), {}, 0, 1)
 
 
@@ -114,7 +114,7 @@ def test_a_writer_only_schema_has_no_subscription_and_still_a_newest_record(empt
     migrate(empty_dsn, writer_only=True)
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         publish(conn, 1, 3)
-        overview = stats.overview(conn, "partbox")
+        overview = stats.read_overview(conn, "partbox")
         assert (overview.clusters, overview.newest_id) == ((), 3)
         with pytest.raises(SchemaError, match="which has none"):
             overview.cluster("default")
@@ -125,8 +125,8 @@ def test_schemas_of_one_database_are_not_mixed(dsn, conn):
     migrate(dsn, other)
     publish(conn, 3, 5)
     join(conn, 2)
-    assert stats.overview(conn, other).clusters[0].records["pending"] == 0
-    assert stats.overview(conn, other).clusters[0].instances == ()
+    assert stats.read_overview(conn, other).clusters[0].records["pending"] == 0
+    assert stats.read_overview(conn, other).clusters[0].instances == ()
     assert look(conn).pending == 5
 
 
@@ -243,9 +243,9 @@ def read(conn: Conn) -> float:
     """How many rows of the log an overview reads."""
     plan = b"explain (analyze, format json, costs off, timing off) "
     with conn.transaction():
-        conn.execute(stats.query("stats_plan", "partbox"), {"limit": None})
+        conn.execute(stats.load_query("stats_plan", "partbox"), {"limit": None})
         values = {"subscription": None, "limit": stats.EXACT_UP_TO, "named": [], "listed": 50, "working": False}
-        ((explained,),) = conn.execute(plan + stats.query("stats_overview", "partbox"), values).fetchall()
+        ((explained,),) = conn.execute(plan + stats.load_query("stats_overview", "partbox"), values).fetchall()
     return sum(rows_of_records(explained[0]["Plan"]))
 
 
@@ -314,4 +314,4 @@ def test_a_process_says_whose_it_is_and_which_of_its_handlers_run_for_long(conn)
 
 
 def test_the_overview_names_its_database(conn):
-    assert stats.overview(conn, "partbox").database == conn.info.dbname
+    assert stats.read_overview(conn, "partbox").database == conn.info.dbname

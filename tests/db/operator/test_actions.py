@@ -99,10 +99,10 @@ def test_a_replay_that_fails_has_paused_and_resumed_and_both_are_noted(conn, out
 
 
 def test_the_end_of_an_archive_a_rebase_and_a_purge_by_hand_are_noted(conn, outbox):
-    archive.begin(conn, SCHEMA)
-    archive.begin(conn, SCHEMA)
-    assert archive.end(conn, SCHEMA)
-    assert not archive.end(conn, SCHEMA)
+    archive.begin_archive(conn, SCHEMA)
+    archive.begin_archive(conn, SCHEMA)
+    assert archive.end_archive(conn, SCHEMA)
+    assert not archive.end_archive(conn, SCHEMA)
     conn.execute(KEY)
     assert outbox.purge(dry_run=True).keys == 1
     assert outbox.purge().keys == 1
@@ -271,7 +271,7 @@ def test_a_process_whose_user_has_no_name_acts_all_the_same(plant, outbox, monke
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_an_identity_is_its_note_is_one_printable_line(conn, identity):
     with acting_as(identity):
-        LongAction(SCHEMA, "purge", {"reason": HOSTILE}).count(conn, 1)
+        LongAction(SCHEMA, "purge", {"reason": HOSTILE}).add_changes(conn, 1)
     ((found,),) = conn.execute("delete from partbox.action returning who").fetchall()
     assert found.isprintable()
     assert found.endswith(f" as {conn.info.user}")

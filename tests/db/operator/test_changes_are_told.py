@@ -13,7 +13,7 @@ from roles import locks_held
 
 from partbox.db.delivery import instances
 from partbox.db.operator import blocked, dead, subscriptions
-from partbox.protocol.bell import RING_CHANGED, channel
+from partbox.protocol.bell import RING_CHANGED, build_channel_name
 
 pytestmark = pytest.mark.every_version("NOTIFY in functions")
 
@@ -23,7 +23,7 @@ Conn = psycopg.Connection[Any]
 def plan(conn: Conn, plant: Any) -> None:
     (me,) = join(conn)
     assign(conn, None, range(256))
-    assert instances.plan(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
+    assert instances.assign_partitions(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
 
 
 def pause(conn: Conn, plant: Any) -> None:
@@ -53,7 +53,7 @@ def test_a_change_is_told_once_it_is_committed(
     change: Callable[[Conn, Any], None], plant: Any, conn: Conn, dsn: str
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as listening:
-        listening.execute(f'listen "{channel(SCHEMA)}"')
+        listening.execute(f'listen "{build_channel_name(SCHEMA)}"')
         with conn.transaction():
             change(conn, plant)
             assert not [*listening.notifies(timeout=0)]
@@ -74,6 +74,6 @@ def test_a_plan_that_is_not_put_into_force_is_not_told(conn: Conn, dsn: str) -> 
     (me,) = join(conn)
     seize(conn, me)
     with psycopg.connect(dsn, autocommit=True) as listening:
-        listening.execute(f'listen "{channel(SCHEMA)}"')
-        assert not instances.plan(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
+        listening.execute(f'listen "{build_channel_name(SCHEMA)}"')
+        assert not instances.assign_partitions(conn, SCHEMA, DEFAULT, [me], [None] * 256, [me] * 256)
         assert not [*listening.notifies(timeout=0)]

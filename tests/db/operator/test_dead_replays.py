@@ -77,7 +77,7 @@ def test_chunks_hold_whole_keys_in_id_order_and_about_as_many_as_asked_for(conn,
         " from unnest(%s::text[]) with ordinality as k (key, i)",
         [keys],
     )
-    id_chunks = dead.id_chunks(conn, "partbox", "default", DeadFilters(), size)
+    id_chunks = dead.list_id_chunks(conn, "partbox", "default", DeadFilters(), size)
     key_of = {number: key or number for number, key in enumerate(keys, 1)}
     assert sorted(id for chunk in id_chunks for id in chunk) == list(key_of)
     assert all(chunk == sorted(chunk) for chunk in id_chunks)

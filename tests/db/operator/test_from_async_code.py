@@ -12,7 +12,7 @@ from psycopg import Connection
 from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.operations import Operations
-from partbox.operations.aio import AsyncVerb
+from partbox.operations.aio import AsyncCommand
 
 NOUNS = ("dead", "blocked", "subscriptions", "limits", "actions", "stats", "records")
 WAITS = "select count(*) from pg_stat_activity where application_name = 'partbox dead' and wait_event_type = 'Lock'"
@@ -31,9 +31,9 @@ def verbs(of: type) -> set[str]:
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_verb_of_a_noun_is_there_for_async_code(outbox: Outbox, noun: str) -> None:
     sync, asynchronous = getattr(outbox, noun), getattr(outbox.aio, noun)
-    offered = {name: verb for name, verb in vars(type(asynchronous)).items() if isinstance(verb, AsyncVerb)}
+    offered = {name: verb for name, verb in vars(type(asynchronous)).items() if isinstance(verb, AsyncCommand)}
     assert offered.keys() == verbs(type(sync))
-    assert {name: verb._verb for name, verb in offered.items()} == {n: getattr(type(sync), n) for n in offered}
+    assert {name: verb._command for name, verb in offered.items()} == {n: getattr(type(sync), n) for n in offered}
 
 
 def test_so_is_every_noun_and_every_verb_of_the_outbox_that_opens_a_connection_of_its_own(outbox: Outbox) -> None:

@@ -65,7 +65,7 @@ def test_payloads_arrive_as_what_they_were(
     source: Source, kind: str, value: Any, constants: dict[str, str], payload: Any, content_type: str | None
 ) -> None:
     source.make(f"body {kind}", (value,))
-    assert source.take({"payload": "body"}, constants).nothing_left
+    assert source.take({"payload": "body"}, constants).has_imported_all
     (event,) = source.events()
     assert (event.payload, event.content_type) == (payload, content_type)
 
@@ -108,7 +108,7 @@ def test_a_row_that_cannot_be_a_record_says_why(source: Source, columns: str, ro
     with pytest.raises(PartboxError, match=f"row 1 of public.old cannot be imported: .*{said}"):
         source.take(plan)
     left = source.take(plan, skip_bad=True)
-    assert (left.imported, left.bad, left.listed[0].key, left.nothing_left) == (0, 1, "1", False)
+    assert (left.imported, left.bad, left.listed[0].key, left.has_imported_all) == (0, 1, "1", False)
 
 
 def test_headers_are_texts_and_ids_and_times_are_kept(source: Source) -> None:
@@ -203,7 +203,7 @@ def test_dead_rows_are_dead_for_each_subscription_that_wants_their_type(source: 
     )
     fields = {"payload": "body", "error": "error", "attempts": "tries"}
     done = source.take(fields, status="state", pending=["new"], failed=["bad"])
-    assert (done.pending, done.dead, done.nothing_left) == (0, 2, True)
+    assert (done.pending, done.dead, done.has_imported_all) == (0, 2, True)
     for subscription, number in (("default", 2), ("audit", 2), ("others", 0)):
         assert source.outbox.dead.count(subscription=subscription) == number
     first, second = source.outbox.dead.list()

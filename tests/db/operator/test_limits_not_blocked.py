@@ -5,12 +5,12 @@ from overviews import ADA, NOW, instance
 from planted_records import Planter
 
 from partbox import Outbox
-from partbox.db.delivery.limits import LimitReport, merge
+from partbox.db.delivery.limits import LimitReport, merge_limits
 from partbox.db.inspect.evidence import Evidence, Thresholds, gather_evidence
 from partbox.db.inspect.facts import ParkedCounts
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.case import Case
-from partbox.doctor.doctor import judge
+from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
 from partbox.worker.engine.outcomes import AWAITS_PERMIT
 
@@ -35,17 +35,19 @@ def test_doctor_does_not_take_it_for_an_outage(waiting: list[int], plant: Plante
     evidence = gather_evidence(plant.conn, "partbox", Thresholds(60.0, 60.0))
     assert evidence.deferred == ()
     assert [key.aggregate_id for _, key in evidence.keys] == ["c"]
-    assert "deferred" not in [each.cause for each in judge(Case("partbox", evidence, Limits()))]
+    assert "deferred" not in [each.cause for each in run_checks(Case("partbox", evidence, Limits()))]
 
 
 def test_doctor_tells_of_a_brake_also_beside_a_limit_for_what_waits_for_permits_brakes_nothing() -> None:
     def causes(*kept: LimitReport) -> list[str]:
-        limits = merge("default", kept, [])
+        limits = merge_limits("default", kept, [])
         usual = {"schema": "partbox", "subscription": "default", "paused": False, "parked": {}, "partitions": ()}
         rest = {"completed": 0, "blocked_keys": 0, "created": NOW, "paused_at": None}
         cluster = Cluster(instances=(instance(ADA, limits=kept),), limits=limits, **usual, **rest)
-        seen = Evidence(overview=Overview("partbox", NOW, (cluster,)), open=(ParkedCounts("default", 7, 1_000, 999),))
-        return [each.cause for each in judge(Case("partbox", seen, Limits()))]
+        seen = Evidence(
+            overview=Overview("partbox", NOW, (cluster,)), parked_counts=(ParkedCounts("default", 7, 1_000, 999),)
+        )
+        return [each.cause for each in run_checks(Case("partbox", seen, Limits()))]
 
     assert "braked" in causes(LimitReport("charge", 1.0))
     assert "braked" in causes(LimitReport("charge", 1.0, None, None, 1_000, 5.0))

@@ -11,7 +11,7 @@ from ownership import SCHEMA, join
 
 from partbox import Outbox
 from partbox.db.delivery import limits
-from partbox.db.delivery.limits import LimitReport, WaitingValue, merge, note, parse_changes
+from partbox.db.delivery.limits import LimitReport, WaitingValue, merge_limits, note_limits, parse_changes
 from partbox.errors import PartboxError
 
 ROWS = "select subscription, handler, rate, at_once from partbox.handler_limit order by subscription, handler"
@@ -177,8 +177,10 @@ def test_workers_are_told_at_once(outbox, conn, dsn):
 def test_what_processes_keep_is_summed_with_what_was_set(outbox, conn):
     first, second = join(conn, 2)
     tenants = (WaitingValue("acme", 8, 4.0), WaitingValue("zoo", 1, 0.5))
-    note(conn, SCHEMA, first, [LimitReport("charge", 10.0, 4, "tenant_id", 9, 4.0, tenants)])
-    note(conn, SCHEMA, second, [LimitReport("charge", 10.0, 4, "tenant_id", 2, 7.0, (WaitingValue("acme", 2, 7.0),))])
+    note_limits(conn, SCHEMA, first, [LimitReport("charge", 10.0, 4, "tenant_id", 9, 4.0, tenants)])
+    note_limits(
+        conn, SCHEMA, second, [LimitReport("charge", 10.0, 4, "tenant_id", 2, 7.0, (WaitingValue("acme", 2, 7.0),))]
+    )
     outbox.limits.set("charge", rate="3/s")
     (limit,) = outbox.limits.list()
     assert (limit.handler, limit.rate, limit.at_once, limit.by) == ("charge", 3.0, 4, "tenant_id")
@@ -204,7 +206,7 @@ changed = st.builds(dict, handler=texts, rate=bounds, at_once=bounds, changed_at
 
 @given(reports=st.lists(kept), rows=st.lists(changed, unique_by=lambda row: row["handler"]))
 def test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is_lost(reports, rows):
-    found = merge("default", reports, parse_changes(rows))
+    found = merge_limits("default", reports, parse_changes(rows))
     names = {each.handler for each in reports} | {row["handler"] for row in rows}
     assert [each.handler for each in found] == sorted(names)
     assert sum(each.waiting for each in found) == sum(each.waiting for each in reports)
@@ -226,5 +228,5 @@ def test_numbers_that_are_no_bounds_do_not_get_into_the_table(conn):
 
 
 def test_a_process_that_is_gone_writes_nothing(conn):
-    note(conn, SCHEMA, UUID(int=7), [LimitReport("charge")])
+    note_limits(conn, SCHEMA, UUID(int=7), [LimitReport("charge")])
     assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)

@@ -62,7 +62,9 @@ def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, plant
     planted.consume(400)
     place, sizes = list(steps.START_POSITION), []
     while place is not None:
-        step = steps.step(conn, "records", SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False)
+        step = steps.run_step(
+            conn, "records", SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False
+        )
         place = step.next_place
         sizes.append(step.deleted)
     assert max(sizes) <= batch
@@ -80,7 +82,7 @@ def test_a_step_among_many_attempts_reads_no_more_than_its_stretch(conn):
     conn.execute("select pg_stat_force_next_flush()")
     before = conn.execute(used).fetchone()
     place = [1_000, 0]  # of what lies there none is of a record that went
-    step = steps.step(conn, "history", SCHEMA, place, table="attempt", retain=0, batch=1_000, dry_run=False)
+    step = steps.run_step(conn, "history", SCHEMA, place, table="attempt", retain=0, batch=1_000, dry_run=False)
     conn.execute("select pg_stat_force_next_flush()")
     assert (step.deleted, step.next_place) == (0, [2_000, 0])
     assert conn.execute(used).fetchone() == before
@@ -100,7 +102,7 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
     for dry_run in (True, False):
         place, deleted = list(steps.START_POSITION), []
         while place is not None:
-            step = steps.step(conn, kind, SCHEMA, place, dry_run=dry_run, **limits)
+            step = steps.run_step(conn, kind, SCHEMA, place, dry_run=dry_run, **limits)
             place = step.next_place
             deleted.append(step.deleted)
         assert sum(deleted) == 1_000
@@ -133,7 +135,9 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
     planted.consume(5_000)
     conn.execute("select pg_stat_force_next_flush()")
     before = tuples_read(conn)
-    steps.step(conn, "records", SCHEMA, steps.START_POSITION, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
+    steps.run_step(
+        conn, "records", SCHEMA, steps.START_POSITION, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False
+    )
     conn.execute("select pg_stat_force_next_flush()")
     assert tuples_read(conn) - before <= 200
 
@@ -176,7 +180,9 @@ def test_a_replay_that_was_faster_keeps_its_record(dsn, conn, planted, purged):
     with worker(dsn) as replaying, worker(dsn) as purging, background() as run:
         with replaying.transaction():
             replaying.execute("select from partbox.partition where partition = 0 for no key update")
-            step = run(steps.step, purging, "dead", SCHEMA, steps.START_POSITION, retain=DAY, batch=500, dry_run=False)
+            step = run(
+                steps.run_step, purging, "dead", SCHEMA, steps.START_POSITION, retain=DAY, batch=500, dry_run=False
+            )
             blocked(conn, purging)
             replaying.execute("update partbox.parked set state = 'ready' where record_id = 1")
         assert step.result() == (0, None)
@@ -205,7 +211,7 @@ def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
     def purges() -> None:
         with worker(dsn) as own:
             while min(done.values()) < 30:
-                step = steps.step(own, "dead", SCHEMA, steps.START_POSITION, retain=0.0, batch=300, dry_run=False)
+                step = steps.run_step(own, "dead", SCHEMA, steps.START_POSITION, retain=0.0, batch=300, dry_run=False)
                 done["purges"] += step.deleted > 0 if step else 0
 
     with background() as run:
@@ -219,8 +225,10 @@ def test_a_step_does_nothing_while_somebody_else_purges(dsn, conn, planted, kind
     planted.park(planted.record(1), "dead")
     more = {"retain_dead": 0.0} if kind == "records" else {}
     with worker(dsn) as other, other.transaction():
-        steps.step(other, "keys", SCHEMA, steps.START_POSITION, retain=DAY, batch=1, dry_run=False)
-        assert steps.step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more) is None
+        steps.run_step(other, "keys", SCHEMA, steps.START_POSITION, retain=DAY, batch=1, dry_run=False)
+        assert (
+            steps.run_step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more) is None
+        )
         assert conn.execute("select partbox.locked('segments')").fetchone() == (True,), "that is another thing to do"
     assert planted.left() == [1]
 
@@ -249,7 +257,7 @@ def test_a_purge_may_be_stopped_between_two_steps(dsn, conn, planted):
     many(conn, 1_000)
     planted.consume(1_000)
     heard: list[Purged] = []
-    went = purge(lambda: dsn, load(purge_batch=100), stopped=lambda: len(heard) == 4, progress=heard.append)
+    went = purge(lambda: dsn, load(purge_batch=100), is_stopped=lambda: len(heard) == 4, progress=heard.append)
     assert not went.complete
     assert went == heard[-1]
     assert len(planted.left()) == 1_000 - went.records

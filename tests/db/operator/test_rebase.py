@@ -11,7 +11,7 @@ from subscribing import PURGE, SCHEMA, gets, open_transaction, publish, rows
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db.connect import check
+from partbox.db.connect import check_server
 from partbox.db.delivery import instances
 from partbox.db.operator import rebase
 from partbox.db.schema.migrate import migrate
@@ -53,10 +53,10 @@ def cursors(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
 def test_workers_refuse_a_copy_until_it_is_rebased_and_a_second_rebase_says_that_it_is_healthy(conn, outbox, spoilt):
     conn.execute(spoilt)
     with pytest.raises(SchemaError, match="`partbox rebase` adopts it"):
-        check(conn, SCHEMA)
+        check_server(conn, SCHEMA)
     done = outbox.rebase()
     assert [(each.subscription, each.cursors, each.parked) for each in done.subscriptions] == [("default", 256, 0)]
-    check(conn, SCHEMA)
+    check_server(conn, SCHEMA)
     with pytest.raises(PartboxError, match=r"healthy: .* nothing was changed"):
         outbox.rebase()
 
@@ -76,35 +76,35 @@ def test_a_healthy_outbox_is_rebased_only_by_force_and_loses_nothing_by_it(dsn, 
     assert conn.execute("select subscription, record_id, state from partbox.parked").fetchall() == [
         ("audit", 1, "ready")
     ]
-    check(conn, SCHEMA)
+    check_server(conn, SCHEMA)
 
 
 def test_the_remedy_names_the_schema(conn, outbox):
     migrate(outbox.dsn, "my shop")
     conn.execute("""delete from "my shop".meta where key = 'marker'""")
     with pytest.raises(SchemaError, match="`partbox rebase --schema 'my shop'`"):
-        check(conn, "my shop")
+        check_server(conn, "my shop")
     Outbox(outbox.dsn, schema="my shop").rebase()
-    check(conn, "my shop")
+    check_server(conn, "my shop")
 
 
 def test_a_schema_that_is_renamed_is_no_copy(conn):
     conn.execute("alter schema partbox rename to shop")
-    check(conn, "shop")
+    check_server(conn, "shop")
 
 
 def test_a_schema_that_was_rewritten_and_reindexed_is_no_copy(conn):
     conn.execute("vacuum (full, freeze) partbox.meta")
     for table in ("meta", "record"):
         conn.execute(f"reindex table concurrently partbox.{table}")
-    check(conn, SCHEMA)
+    check_server(conn, SCHEMA)
 
 
 @pytest.mark.parametrize("oids", ["tableoid || ' 16385'", "'16384 ' || 'partbox.record_pkey'::regclass::oid"])
 def test_one_oid_that_is_another_makes_a_copy(conn, oids):
     conn.execute(f"update partbox.meta set value = {oids} where key = 'marker_oids'")
     with pytest.raises(SchemaError, match="logical copy"):
-        check(conn, SCHEMA)
+        check_server(conn, SCHEMA)
 
 
 def test_two_at_once_do_it_once(conn, rebasing, copied):
@@ -117,7 +117,7 @@ def test_two_at_once_do_it_once(conn, rebasing, copied):
         errors = [each.exception() for each in both]
     (error,) = [each for each in errors if each is not None]
     assert "is healthy" in str(error)
-    check(conn, SCHEMA)
+    check_server(conn, SCHEMA)
 
 
 def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_its_attempts(
@@ -176,7 +176,7 @@ def test_living_workers_are_named_and_nothing_is_changed(conn, dsn, rebasing, co
     def beat() -> None:
         with psycopg.connect(dsn, autocommit=True) as own:
             while not stop.wait(0.02):
-                instances.heartbeat(own, SCHEMA, {alive: False})
+                instances.renew_heartbeats(own, SCHEMA, {alive: False})
 
     with background() as go:
         go(beat)
@@ -201,7 +201,7 @@ def test_instances_that_are_rows_of_the_dump_are_watched_for_a_lease_and_forgott
 def test_a_worker_that_comes_to_life_behind_the_look_stops_it(conn, copied):
     before = cursors(conn)
     join(conn)
-    assert rebase.rebase(conn, SCHEMA, {}, force=True) == "workers"
+    assert rebase.rebase_schema(conn, SCHEMA, {}, force=True) == "workers"
     assert cursors(conn) == before
 
 

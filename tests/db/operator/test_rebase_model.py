@@ -139,9 +139,9 @@ def test_after_a_rebase_everybody_gets_what_was_left_and_nothing_twice(database:
         _store(conn, copy)
         slow.execute("select pg_current_xact_id()")  # so that a snapshot lists something
         before = _parked(conn)
-        done = rebase.rebase(conn, SCHEMA, {}, force=False)
+        done = rebase.rebase_schema(conn, SCHEMA, {}, force=False)
         assert isinstance(done, Rebased)
-        assert rebase.healthy(conn, SCHEMA)
+        assert rebase.is_healthy(conn, SCHEMA)
         event(f"late: {bool(sum(each.parked for each in done.subscriptions))}")
         for name in copy.filters:
             _gets_what_was_left(conn, copy, name)

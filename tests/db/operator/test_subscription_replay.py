@@ -103,7 +103,7 @@ def test_a_replay_waits_for_the_owner_to_release(outbox, conn, dsn, consumed):
     seen: list[int] = []
     with background() as run:
         replayed = run(
-            outbox.subscriptions.replay, "audit", from_id=3, progress=lambda left: seen.append(left[0].owned)
+            outbox.subscriptions.replay, "audit", from_id=3, progress=lambda left: seen.append(left[0].owned_partitions)
         )
         eventually(lambda: 256 in seen)
         assert is_paused(conn, "audit") is True

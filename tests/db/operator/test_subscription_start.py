@@ -200,11 +200,11 @@ def numbers(conn, count: int) -> list[int]:
 def test_types_are_kept_and_none_means_all(outbox, conn):
     outbox.subscriptions.create("audit")
     outbox.subscriptions.create("urgent", types=["PaymentFailed", "FraudSuspected", "PaymentFailed"])
-    assert subscriptions.wanted_types(conn, SCHEMA, "audit") is None
-    assert subscriptions.wanted_types(conn, SCHEMA, "default") is None
-    assert subscriptions.wanted_types(conn, SCHEMA, "urgent") == {"PaymentFailed", "FraudSuspected"}
+    assert subscriptions.find_wanted_types(conn, SCHEMA, "audit") is None
+    assert subscriptions.find_wanted_types(conn, SCHEMA, "default") is None
+    assert subscriptions.find_wanted_types(conn, SCHEMA, "urgent") == {"PaymentFailed", "FraudSuspected"}
     with pytest.raises(SchemaError, match="'nobody' does not exist"):
-        subscriptions.wanted_types(conn, SCHEMA, "nobody")
+        subscriptions.find_wanted_types(conn, SCHEMA, "nobody")
 
 
 @pytest.mark.parametrize("name", ["ünï cödé", "o'x\"; drop %s {x} \\", "x" * 100])
@@ -212,7 +212,7 @@ def test_any_visible_name_will_do(outbox, conn, name):
     outbox.subscriptions.create(name, "now", [name])
     publish(conn, 1)
     assert gets(conn, name) == [1]
-    assert subscriptions.wanted_types(conn, SCHEMA, name) == {name}
+    assert subscriptions.find_wanted_types(conn, SCHEMA, name) == {name}
     assert outbox.subscriptions.pause(name)
     assert outbox.subscriptions.replay(name, from_id=1) == 0
     outbox.subscriptions.drop(name)

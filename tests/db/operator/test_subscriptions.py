@@ -31,7 +31,7 @@ def test_a_pause_takes_every_assignee_away_and_lets_owners_be(outbox, conn):
     assert outbox.subscriptions.pause("default") is True
     assert outbox.subscriptions.pause("default") is False
     assert set(rows(conn, "default", "assignee, owner")) == {(None, me)}
-    assert instances.assignees(conn, SCHEMA, "default") == []
+    assert instances.list_assignees(conn, SCHEMA, "default") == []
 
 
 def test_a_pause_leaves_other_subscriptions_alone(outbox, conn):
@@ -45,10 +45,10 @@ def test_a_pause_leaves_other_subscriptions_alone(outbox, conn):
 def test_no_plan_comes_into_force_in_a_paused_subscription_or_in_none(outbox, conn):
     (me,) = join(conn)
     outbox.subscriptions.pause("default")
-    assert instances.plan(conn, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
-    assert instances.plan(conn, SCHEMA, "gone", [], [], []) is False
+    assert instances.assign_partitions(conn, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
+    assert instances.assign_partitions(conn, SCHEMA, "gone", [], [], []) is False
     outbox.subscriptions.resume("default")
-    assert instances.plan(conn, SCHEMA, "default", [me], [None] * 256, [me] * 256) is True
+    assert instances.assign_partitions(conn, SCHEMA, "default", [me], [None] * 256, [me] * 256) is True
 
 
 def test_a_plan_beside_a_pause_is_not_made_and_does_not_wait(dsn, conn):
@@ -56,8 +56,8 @@ def test_a_plan_beside_a_pause_is_not_made_and_does_not_wait(dsn, conn):
     with worker(dsn) as pausing, worker(dsn) as planning:
         with pausing.transaction():
             assert subscriptions.pause(pausing, SCHEMA, "default")
-            assert instances.plan(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
-        assert instances.plan(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
+            assert instances.assign_partitions(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
+        assert instances.assign_partitions(planning, SCHEMA, "default", [me], [None] * 256, [me] * 256) is False
     assert set(rows(conn, "default", "assignee")) == {(None,)}
 
 
@@ -204,18 +204,18 @@ def each(act):
 
 @each
 def planned(own, random, subscription):
-    members = [m.instance_id for m in instances.members(own, SCHEMA, subscription)]
-    seen = instances.assignees(own, SCHEMA, subscription)
+    members = [m.instance_id for m in instances.list_members(own, SCHEMA, subscription)]
+    seen = instances.list_assignees(own, SCHEMA, subscription)
     first = random.randrange(len(members))
     wanted = [members[(number + first) % len(members)] for number in ALL]
-    return seen and instances.plan(own, SCHEMA, subscription, members, seen, wanted)
+    return seen and instances.assign_partitions(own, SCHEMA, subscription, members, seen, wanted)
 
 
 @each
 def worked(own, random, subscription):
     claimed = 0
-    for member in instances.members(own, SCHEMA, subscription):
-        mine = cursors.claim(own, SCHEMA, subscription, member.instance_id)
+    for member in instances.list_members(own, SCHEMA, subscription):
+        mine = cursors.claim_partitions(own, SCHEMA, subscription, member.instance_id)
         saved = [CursorSave(row.partition, row.epoch, None, None, None, True) for row in mine]
         if saved:
             cursors.save(own, SCHEMA, subscription, member.instance_id, saved)
@@ -245,7 +245,7 @@ def buried(own, random):
                     order by subscription, partition for no key update) unowned
             where (p.subscription, p.partition) = (unowned.subscription, unowned.partition)"""
     )
-    return instances.bury(own, SCHEMA, [], known_dead=False)[1]
+    return instances.bury_instances(own, SCHEMA, [], known_dead=False)[1]
 
 
 def test_commands_beside_plans_claims_saves_and_buries_never_deadlock(dsn, conn, outbox):

@@ -7,7 +7,7 @@ from subscribing import SCHEMA, consume, gets, is_paused
 from partbox import Outbox
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
-from partbox.operations.subscriptions import Interrupted
+from partbox.operations.subscriptions import InterruptedCommand
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_connection_that_is_lost_is_said_with_how_it_is_left(outbox, conn, mon
 
 def test_a_replay_or_a_drop_that_was_done_before_its_answer_was_lost_is_said_to_be_done(outbox, conn, monkeypatch):
     failing(monkeypatch, "replay", KeyboardInterrupt(), after=True)
-    with pytest.raises(Interrupted, match=r"it is active: what was asked for was done"):
+    with pytest.raises(InterruptedCommand, match=r"it is active: what was asked for was done"):
         act(outbox, "replay")
     assert (is_paused(conn, "audit"), gets(conn, "audit")) == (False, list(range(1, 10)))
     failing(monkeypatch, "drop", psycopg.OperationalError("the connection is closed"), after=True, lost=True)
@@ -75,7 +75,7 @@ def test_a_replay_or_a_drop_that_was_done_before_its_answer_was_lost_is_said_to_
 def test_one_that_was_paused_and_is_dropped_when_it_is_interrupted_is_said_to_be_dropped(outbox, conn, monkeypatch):
     outbox.subscriptions.pause("audit")
     failing(monkeypatch, "drop", KeyboardInterrupt(), after=True)
-    with pytest.raises(Interrupted, match=r"it has been dropped"):
+    with pytest.raises(InterruptedCommand, match=r"it has been dropped"):
         act(outbox, "drop")
 
 

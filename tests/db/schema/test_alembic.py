@@ -23,7 +23,7 @@ from waiting import eventually
 from partbox.alembic import include_name, leaving_out
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.grants import Roles
-from partbox.db.schema.migrate import check, migrate
+from partbox.db.schema.migrate import check_schema_version, migrate
 from partbox.errors import SchemaError
 from partbox.segments import maintain_segments
 from partbox.settings import load
@@ -136,7 +136,7 @@ def test_a_revision_makes_the_schema_and_a_later_one_finds_nothing_to_do(
     project.upgrade(driver)
     assert dumped(project.dsn) == dumped(dsn)
     with psycopg.connect(project.dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
         assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
         assert conn.execute("select version_num from alembic_version").fetchall() == [("r3",)]
     project.upgrade(driver)
@@ -169,7 +169,7 @@ def test_another_name_and_roles_are_given_to_it_and_remembered(project: Project)
             project.revision(f"op.partbox_upgrade({schema!r}, publisher_roles=[{role!r}])")
             project.revision(f"op.partbox_upgrade({schema!r})")
             project.upgrade()
-            check(conn, schema)
+            check_schema_version(conn, schema)
             may = conn.execute("select has_schema_privilege(%s, %s, 'usage')", [role, schema]).fetchone()
             assert may == (True,)
             assert migrate(project.dsn, schema, roles=Roles((role,))) == []
@@ -241,7 +241,7 @@ def test_a_downgrade_is_refused_and_changes_nothing(project: Project) -> None:
     with pytest.raises(SchemaError, match="goes forward only: leave it as it is"):
         command.downgrade(project.config(), "base")
     with psycopg.connect(project.dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -267,7 +267,7 @@ def test_an_upgrade_that_an_open_transaction_holds_up_says_so_and_goes_on_when_i
             eventually(told)
             job.rollback()
             upgrading.result()
-        check(other)
+        check_schema_version(other)
         assert other.execute("select to_regclass('public.orders') is not null").fetchone() == (True,)
     assert "schema 'partbox' is not migrated yet, the transaction of pid" in said
 

@@ -10,8 +10,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.migrate import check, migrate
-from partbox.db.schema.scripts import script, statements
+from partbox.db.schema.migrate import check_schema_version, migrate
+from partbox.db.schema.scripts import build_script, build_statements
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
@@ -23,7 +23,7 @@ def test_a_fresh_database_gets_every_migration_and_a_second_run_nothing(empty_ds
     assert migrate(empty_dsn) == NAMES
     assert migrate(empty_dsn) == []
     with psycopg.connect(empty_dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
 
 
 def test_twenty_runs_at_once_apply_each_migration_once(empty_dsn: str) -> None:
@@ -40,8 +40,8 @@ def test_any_name_can_be_a_schema(empty_dsn: str, schema: str) -> None:
     assert migrate(empty_dsn, schema) == NAMES
     assert migrate(empty_dsn, schema) == []
     with psycopg.connect(empty_dsn) as conn:
-        check(conn, schema)
-        check(conn, "partbox")
+        check_schema_version(conn, schema)
+        check_schema_version(conn, "partbox")
         names = conn.execute("select nspname from pg_namespace where nspname in ('partbox', %s)", (schema,)).fetchall()
     assert sorted(names) == sorted([("partbox",), (schema,)])
 
@@ -57,31 +57,31 @@ def test_a_name_that_postgresql_would_cut_or_refuse_is_refused(empty_dsn: str) -
 @pytest.mark.parametrize("schema", ["partbox", HOSTILE])
 def test_the_script_does_what_migrate_does(empty_dsn: str, schema: str) -> None:
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        conn.execute(script(schema).encode())
-        check(conn, schema)
+        conn.execute(build_script(schema).encode())
+        check_schema_version(conn, schema)
     assert migrate(empty_dsn, schema) == []
 
 
 def test_a_missing_schema_names_init(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as conn:
         with pytest.raises(SchemaError, match=r"does not exist .* `partbox init`$"):
-            check(conn)
+            check_schema_version(conn)
         with pytest.raises(SchemaError, match=r"`partbox init --schema 'my shop'`$"):
-            check(conn, "my shop")
+            check_schema_version(conn, "my shop")
 
 
 def test_an_older_schema_names_migrate(conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "migrations", known)
     with pytest.raises(SchemaError, match=f"at version {NEWEST}, .* needs {LATER.version}: run `partbox migrate`$"):
-        check(conn)
+        check_schema_version(conn)
 
 
 def test_a_schema_of_before_the_first_release_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -> None:
     _set_versions(conn, newest=ALL[0].version - 1, breaking=1)
-    for refused in (lambda: check(conn), lambda: migrate(dsn)):
+    for refused in (lambda: check_schema_version(conn), lambda: migrate(dsn)):
         with pytest.raises(SchemaError, match=f"before partbox 0.1.0: bring it to version {ALL[0].version}"):
             refused()
-    for text in (script(), ";".join(statements())):
+    for text in (build_script(), ";".join(build_statements())):
         with pytest.raises(psycopg.errors.RaiseException, match=r"which was made before partbox 0\.1\.0"):
             conn.execute(text.encode())
         conn.execute("rollback")
@@ -90,12 +90,12 @@ def test_a_schema_of_before_the_first_release_is_left_alone(dsn: str, conn: psyc
 def test_a_newer_breaking_schema_names_the_upgrade(conn: psycopg.Connection[Any]) -> None:
     _set_versions(conn, newest=NEWEST + 2, breaking=NEWEST + 1)
     with pytest.raises(SchemaError, match="upgrade partbox"):
-        check(conn)
+        check_schema_version(conn)
 
 
 def test_a_newer_schema_that_does_not_break_is_accepted(conn: psycopg.Connection[Any]) -> None:
     _set_versions(conn, newest=NEWEST + 2, breaking=NEWEST)
-    check(conn)
+    check_schema_version(conn)
 
 
 def test_an_older_program_does_not_migrate_a_newer_schema(dsn: str, conn: psycopg.Connection[Any]) -> None:

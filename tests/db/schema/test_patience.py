@@ -16,7 +16,7 @@ from waiting import eventually
 from partbox.db.schema import lock_retry
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import migrate, migrate_in
-from partbox.db.schema.scripts import script
+from partbox.db.schema.scripts import build_script
 from partbox.errors import SchemaError
 
 Conn = psycopg.Connection[Any]
@@ -129,6 +129,6 @@ def test_a_script_does_not_keep_publishers_waiting_either(dsn: str, behind: Conn
     with open_publisher(dsn), psycopg.connect(dsn, autocommit=True) as psql:
         psql.execute("set statement_timeout = '20s'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            psql.execute(script(since=NEWEST).encode())
+            psql.execute(build_script(since=NEWEST).encode())
         psql.execute("rollback")
     assert behind.execute(VERSION).fetchone() == (NEWEST,)

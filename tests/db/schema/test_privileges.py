@@ -15,7 +15,7 @@ from partbox import Outbox, inbox
 from partbox.db.schema import grants
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate, migrate_in, migrate_inbox
-from partbox.db.schema.scripts import script, statements
+from partbox.db.schema.scripts import build_script, build_statements
 from partbox.errors import SchemaError
 
 UUID = "'00000000-0000-0000-0000-000000000001'"
@@ -220,7 +220,7 @@ def test_granting_again_changes_nothing_and_many_may_do_so_at_once(cast, conn):
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda _: migrate(cast.dsn, roles=roles), range(6))) == [[]] * 6
     assert privileges(conn) == before
-    assert grants.granted_roles(conn, "partbox") == roles
+    assert grants.find_granted_roles(conn, "partbox") == roles
 
 
 def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
@@ -243,13 +243,13 @@ def test_who_is_no_longer_granted_the_call_is_forgotten(cast, conn):
         conn.execute(sql.SQL("revoke all on all tables in schema partbox from {}").format(sql.Identifier(role)))
         conn.execute(sql.SQL(f"revoke execute on function partbox.{function} from {{}}").format(sql.Identifier(role)))
     migrate(cast.dsn)
-    assert grants.granted_roles(conn, "partbox") == grants.NO_ROLES
+    assert grants.find_granted_roles(conn, "partbox") == grants.NO_ROLES
     assert refused(cast.of("worker"), "table partbox.partition")
     assert refused(cast.of("publisher"), f"insert into partbox.record ({COLUMNS}) values ({ROW})")
 
 
 def test_without_roles_nobody_is_granted_and_nobody_shut_out(dsn, conn):
-    assert grants.granted_roles(conn, "partbox") == grants.NO_ROLES
+    assert grants.find_granted_roles(conn, "partbox") == grants.NO_ROLES
     assert conn.execute("select has_function_privilege('public', 'partbox.new_event_id()', 'execute')").fetchone() == (
         True,
     )
@@ -264,8 +264,8 @@ def test_a_role_that_does_not_exist_is_refused_and_nothing_is_made(empty_dsn):
 
 def test_the_script_for_psql_grants_too(cast, empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
-        conn.execute(script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
-        assert grants.granted_roles(conn, "partbox") == Roles((cast.publisher,), (cast.worker,))
+        conn.execute(build_script("partbox", Roles((cast.publisher,), (cast.worker,))).encode())
+        assert grants.find_granted_roles(conn, "partbox") == Roles((cast.publisher,), (cast.worker,))
         conn.execute("drop schema partbox cascade")
 
 
@@ -329,12 +329,12 @@ def guest(empty_dsn: str) -> Iterator[str]:
 
 def migrate_by_script(dsn: str, schema: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(script(schema).encode())
+        conn.execute(build_script(schema).encode())
 
 
 def migrate_by_statements(dsn: str, schema: str) -> None:
     with psycopg.connect(dsn) as conn:
-        for text in statements(schema):
+        for text in build_statements(schema):
             conn.execute(text.encode())
 
 

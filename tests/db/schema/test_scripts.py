@@ -14,8 +14,8 @@ from servers import binaries, new_database
 
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.grants import Roles
-from partbox.db.schema.migrate import check, migrate
-from partbox.db.schema.scripts import script, statements
+from partbox.db.schema.migrate import check_schema_version, migrate
+from partbox.db.schema.scripts import build_script, build_statements
 from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
@@ -80,10 +80,10 @@ def migrated(dsn: str, since: int) -> str:
 
 
 def test_a_script_from_any_version_ends_where_migrate_does(migrated: str, empty_dsn: str, since: int) -> None:
-    assert by_psql(empty_dsn, script(since=since)) == ""
+    assert by_psql(empty_dsn, build_script(since=since)) == ""
     assert dumped(empty_dsn) == dumped(migrated)
     with psycopg.connect(empty_dsn) as conn:
-        check(conn)
+        check_schema_version(conn)
         assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
 
 
@@ -92,7 +92,7 @@ def test_a_script_from_any_version_ends_where_migrate_does(migrated: str, empty_
 def test_without_begin_and_commit_it_runs_through_a_driver(
     migrated: str, empty_dsn: str, since: int, run: Callable[[str, str], None]
 ) -> None:
-    text = script(since=since, transaction=False)
+    text = build_script(since=since, transaction=False)
     assert not re.search(r"^(begin|commit);$", text, re.MULTILINE)
     run(empty_dsn, text)
     assert dumped(empty_dsn) == dumped(migrated)
@@ -102,7 +102,7 @@ def test_without_begin_and_commit_it_runs_through_a_driver(
 def test_statement_by_statement_it_runs_from_any_version(migrated: str, empty_dsn: str) -> None:
     for _ in range(2):
         with psycopg.connect(empty_dsn) as conn:
-            for each in statements():
+            for each in build_statements():
                 conn.execute(each.encode(), prepare=True)  # one that is prepared is but one statement
             settings = "select current_setting('check_function_bodies'), current_setting('client_min_messages')"
             assert conn.execute(settings.encode()).fetchone() == ("on", "notice")
@@ -115,21 +115,23 @@ def test_a_script_of_another_version_changes_nothing_and_names_the_right_one(
     before = dumped(dsn)
     monkeypatch.setattr(migrations, "migrations", known)
     other = LATER.version
-    said = by_psql(dsn, script(since=other))
+    said = by_psql(dsn, build_script(since=other))
     assert f"schema partbox is at version {NEWEST}, and this text is for version {other}: print it by" in said
     assert f"--from {NEWEST}" in said
-    assert f"schema partbox is at version {NEWEST}" in by_psql(dsn, script())
+    assert f"schema partbox is at version {NEWEST}" in by_psql(dsn, build_script())
     assert dumped(dsn) == before
-    assert "schema partbox is at version 0" in by_psql(empty_dsn, script(since=other))
+    assert "schema partbox is at version 0" in by_psql(empty_dsn, build_script(since=other))
 
 
 def test_a_newer_schema_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute("update partbox.meta set value = %s where key = 'schema_version'", [str(NEWEST + 1)])
     with pytest.raises(psycopg.errors.RaiseException, match=f"is for versions up to {NEWEST}: upgrade partbox"):
-        by_psycopg(dsn, ";\n".join(statements()))
+        by_psycopg(dsn, ";\n".join(build_statements()))
 
 
-@pytest.mark.parametrize("text", [script(transaction=False), ";\n".join(statements())], ids=["script", "statements"])
+@pytest.mark.parametrize(
+    "text", [build_script(transaction=False), ";\n".join(build_statements())], ids=["script", "statements"]
+)
 def test_without_a_transaction_it_stops_before_it_changes_anything(empty_dsn: str, text: str) -> None:
     assert "these statements must run in one transaction" in by_psql(empty_dsn, text)
     with psycopg.connect(empty_dsn) as conn:
@@ -140,14 +142,14 @@ def test_within_a_savepoint_it_is_refused_because_the_marker_would_not_hold(empt
     with psycopg.connect(empty_dsn) as conn:
         conn.execute("savepoint ours")
         with pytest.raises(psycopg.errors.RaiseException, match="cannot be made within a savepoint"):
-            conn.execute(script(transaction=False).encode())
+            conn.execute(build_script(transaction=False).encode())
         conn.rollback()
         assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
 
 
 def test_scripts_that_run_at_once_wait_for_each_other_and_one_does_it(dsn: str, empty_dsn: str) -> None:
     with ThreadPoolExecutor(4) as pool:
-        said = list(pool.map(lambda text: by_psql(empty_dsn, text), [script()] * 4))
+        said = list(pool.map(lambda text: by_psql(empty_dsn, text), [build_script()] * 4))
     assert sum(not each for each in said) == 1
     assert all("is at version" in each for each in said if each)
     assert dumped(empty_dsn) == dumped(dsn)
@@ -162,12 +164,14 @@ def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
         for role in (publisher, worker):
             conn.execute(psycopg.sql.SQL("create role {}").format(psycopg.sql.Identifier(role)))
         try:
-            by_psycopg(empty_dsn, script(roles=roles, transaction=False))
+            by_psycopg(empty_dsn, build_script(roles=roles, transaction=False))
             migrate(other, roles=roles)
             assert dumped(empty_dsn) == dumped(other)
-            assert f"role {publisher} was granted" in by_psql(empty_dsn, script(since=NEWEST))
-            assert f"role {worker} was granted" in by_psql(empty_dsn, script(roles=Roles((publisher,)), since=NEWEST))
-            assert by_psql(empty_dsn, script(roles=roles, since=NEWEST)) == ""
+            assert f"role {publisher} was granted" in by_psql(empty_dsn, build_script(since=NEWEST))
+            assert f"role {worker} was granted" in by_psql(
+                empty_dsn, build_script(roles=Roles((publisher,)), since=NEWEST)
+            )
+            assert by_psql(empty_dsn, build_script(roles=roles, since=NEWEST)) == ""
             assert dumped(empty_dsn) == dumped(other)
         finally:
             for database in (empty_dsn, other):
@@ -182,23 +186,23 @@ def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
 
 
 def test_any_name_can_be_that_of_the_schema(empty_dsn: str) -> None:
-    by_psycopg(empty_dsn, script(HOSTILE, transaction=False))
+    by_psycopg(empty_dsn, build_script(HOSTILE, transaction=False))
     with psycopg.connect(empty_dsn) as conn:
-        check(conn, HOSTILE)
-        for each in statements(HOSTILE):
+        check_schema_version(conn, HOSTILE)
+        for each in build_statements(HOSTILE):
             conn.execute(each.encode())
-        check(conn, HOSTILE)
-    assert by_psql(empty_dsn, script(HOSTILE, since=NEWEST)) == ""
+        check_schema_version(conn, HOSTILE)
+    assert by_psql(empty_dsn, build_script(HOSTILE, since=NEWEST)) == ""
 
 
 def test_a_schema_with_nothing_but_an_inbox_is_left_to_init(empty_dsn: str) -> None:
     migrations.migrate_inbox(empty_dsn)
     with pytest.raises(psycopg.errors.RaiseException, match="holds nothing but an inbox: partbox init makes"):
-        by_psycopg(empty_dsn, script(transaction=False))
+        by_psycopg(empty_dsn, build_script(transaction=False))
 
 
 @pytest.mark.parametrize("version", [-1, 1, ALL[0].version - 1, NEWEST + 1])
 def test_a_version_that_there_is_not_is_refused(version: int) -> None:
     versions = ", ".join(str(each.version) for each in ALL)
     with pytest.raises(SchemaError, match=f"knows no version {version} of the schema: give one of 0, {versions}"):
-        script(since=version)
+        build_script(since=version)

@@ -9,7 +9,7 @@ import pytest
 from partbox import Outbox, inbox
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.migrate import check, is_inbox_only, migrate, migrate_inbox
+from partbox.db.schema.migrate import check_schema_version, is_inbox_only, migrate, migrate_inbox
 from partbox.errors import PartboxError, SchemaError
 
 NAMES = [each.name for each in migrations.migrations()]
@@ -38,7 +38,7 @@ def shape(conn) -> tuple[list, list]:
 
 def test_a_writer_only_schema_has_no_subscription_and_publishing_works(empty_dsn, conn):
     assert migrate(empty_dsn, writer_only=True) == NAMES
-    check(conn)
+    check_schema_version(conn)
     assert subscriptions(conn) == 0
     assert conn.execute("select count(*) from partbox.partition").fetchone() == (0,)
     with conn.transaction():
@@ -105,7 +105,7 @@ def test_an_inbox_alone_serves_consumers_and_is_purged(empty_dsn, conn):
 def test_an_inbox_alone_is_no_outbox_to_workers_and_publishers(empty_dsn, conn):
     migrate_inbox(empty_dsn)
     with pytest.raises(SchemaError, match=r"nothing but an inbox: run `partbox init` to make it a whole outbox"):
-        check(conn)
+        check_schema_version(conn)
     with pytest.raises(SchemaError, match="run `partbox init`"):
         served(empty_dsn).supervisor(processes=1).start()
     with conn.transaction(force_rollback=True), pytest.raises(SchemaError, match="run `partbox init`"):
@@ -122,7 +122,7 @@ def test_an_inbox_alone_becomes_a_whole_outbox_and_keeps_its_rows_and_grants(emp
         inbox.first_time(conn, EVENT, "billing")
     conn.execute("grant select on partbox.inbox to pg_monitor")
     assert migrate(empty_dsn, writer_only=writer_only) == NAMES
-    check(conn)
+    check_schema_version(conn)
     assert shape(conn) == whole
     assert not is_inbox_only(conn, "partbox")
     assert conn.execute("select has_table_privilege('pg_monitor', 'partbox.inbox', 'select')").fetchone() == (True,)
@@ -138,7 +138,7 @@ def test_a_whole_outbox_stays_whole_when_an_inbox_is_asked_for(empty_dsn, conn):
     before = shape(conn)
     assert migrate_inbox(empty_dsn) is False
     assert shape(conn) == before
-    check(conn)
+    check_schema_version(conn)
 
 
 def test_any_name_can_hold_an_inbox(empty_dsn, conn):
@@ -146,7 +146,7 @@ def test_any_name_can_hold_an_inbox(empty_dsn, conn):
         assert migrate_inbox(empty_dsn, name)
         with conn.transaction():
             assert inbox.first_time(conn, EVENT, "billing", schema=name)
-        assert steps.step(conn, "inbox", name, steps.START_POSITION, retain=0, batch=9, dry_run=False) == (1, None)
+        assert steps.run_step(conn, "inbox", name, steps.START_POSITION, retain=0, batch=9, dry_run=False) == (1, None)
         assert migrate(empty_dsn, name) == NAMES
 
 

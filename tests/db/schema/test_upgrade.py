@@ -70,13 +70,13 @@ def test_a_migration_keeps_all_that_the_version_before_held(dsn: str, filled: Co
     assert len(before["parked"]) == len(STATES)
     upgrade(dsn)
     assert contents(filled) == before
-    migrations.check(filled)
+    migrations.check_schema_version(filled)
 
 
 def test_an_original_stays_one(dsn: str, filled: Conn) -> None:
-    connect.check(filled, "partbox")
+    connect.check_server(filled, "partbox")
     upgrade(dsn)
-    connect.check(filled, "partbox")
+    connect.check_server(filled, "partbox")
     with pytest.raises(PartboxError, match="is healthy"):
         Outbox(dsn).rebase()
 
@@ -86,9 +86,9 @@ def test_a_copy_stays_one_until_it_is_rebased(dsn: str, filled: Conn) -> None:
     filled.execute("delete from partbox.meta where key = 'marker_witness'")
     upgrade(dsn)
     with pytest.raises(SchemaError, match="`partbox rebase` adopts it"):
-        connect.check(filled, "partbox")
+        connect.check_server(filled, "partbox")
     Outbox(dsn).rebase()
-    connect.check(filled, "partbox")
+    connect.check_server(filled, "partbox")
 
 
 def test_a_program_refuses_a_schema_older_than_its_own_and_names_the_remedy(

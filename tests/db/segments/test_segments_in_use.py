@@ -53,7 +53,7 @@ def test_what_is_decided_is_asked_again_under_the_lock(small, planted: Planted, 
         " values ('default', 10, 0, 'A', 'T', 'held', false); select false $$"
     )
     with psycopg.connect(dsn, autocommit=True) as purger:
-        assert steps.empty(purger, "partbox", 0, 0.0) == ("parked", 0)
+        assert steps.empty_segment(purger, "partbox", 0, 0.0) == ("parked", 0)
     assert planted.left() == [10]
 
 
@@ -65,7 +65,7 @@ def test_a_segment_that_somebody_uses_is_left_for_later_and_nobody_waits(small, 
     planted.consume(DONE)
     with psycopg.connect(dsn) as user, psycopg.connect(dsn, autocommit=True) as other:
         user.execute(using)
-        assert steps.empty(other, "partbox", 0, 0.0) == ("busy", 0)
+        assert steps.empty_segment(other, "partbox", 0, 0.0) == ("busy", 0)
         done = look()
         assert done.emptied == ()
         assert done.dropped == (("record_100",) if using.endswith("record_1") else ())
@@ -111,11 +111,11 @@ def test_a_backend_that_is_killed_in_a_step_has_changed_nothing_and_the_next_loo
 
 
 def test_a_shell_that_has_got_a_record_is_not_dropped(small, planted: Planted, look):
-    assert steps.detach(small, "partbox", 0) is None
+    assert steps.detach_segment(small, "partbox", 0) is None
     planted.record(110)
-    assert steps.detach(small, "partbox", 100) == "filled"
+    assert steps.detach_segment(small, "partbox", 100) == "filled"
     small.execute("select setval('partbox.record_id_seq', 298)")
-    assert steps.detach(small, "partbox", 200) == "open"
+    assert steps.detach_segment(small, "partbox", 200) == "open"
     assert "record_200" in names(small)
     planted.record(10)  # drawn before, written after: it falls into the net
     assert small.execute("select count(*) from partbox.record_default").fetchone() == (1,)
@@ -127,7 +127,7 @@ def test_a_record_that_comes_while_a_shell_is_locked_keeps_it(small, planted: Pl
         " $$ insert into partbox.record (id, partition, event_id, event_type)"
         " values (10, 0, gen_random_uuid(), 'T'); select false $$"
     )
-    assert steps.detach(small, "partbox", 0) == "filled"
+    assert steps.detach_segment(small, "partbox", 0) == "filled"
     assert planted.left() == [10]
 
 

@@ -74,8 +74,8 @@ def test_who_has_locked_the_log_waits_neither_for_the_default_segment_nor_for_th
     patient, dsn, tender, table
 ):
     with using(dsn, f"select from partbox.{table}"), pytest.raises(LockNotAvailable):
-        steps.detach(tender, "partbox", 100)
-    assert steps.detach(tender, "partbox", 100) is None
+        steps.detach_segment(tender, "partbox", 100)
+    assert steps.detach_segment(tender, "partbox", 100) is None
 
 
 def test_who_has_locked_a_segment_does_not_wait_for_its_large_values(patient, dsn, tender, planted: Planted):
@@ -85,8 +85,8 @@ def test_who_has_locked_a_segment_does_not_wait_for_its_large_values(patient, ds
         "select reltoastrelid::regclass::text from pg_class where oid = 'partbox.record_100'::regclass"
     ).fetchone()
     with using(dsn, f"select from {toast}"), pytest.raises(LockNotAvailable):
-        steps.empty(tender, "partbox", 100, 0.0)
-    assert steps.empty(tender, "partbox", 100, 0.0).problem is None
+        steps.empty_segment(tender, "partbox", 100, 0.0)
+    assert steps.empty_segment(tender, "partbox", 100, 0.0).problem is None
 
 
 def test_what_is_locked_in_the_large_values_alone_is_in_use(small, dsn, tender):
@@ -106,14 +106,14 @@ def test_no_partition_is_waited_for_while_others_are_locked(patient, dsn, tender
     planted.consume(DONE)
     saving = using(dsn, "update partbox.partition set saved_at = now() where partition = 4")
     with saving, pytest.raises(LockNotAvailable):
-        steps.empty(tender, "partbox", 100, 0.0)
-    assert steps.empty(tender, "partbox", 100, 0.0).problem is None
+        steps.empty_segment(tender, "partbox", 100, 0.0)
+    assert steps.empty_segment(tender, "partbox", 100, 0.0).problem is None
 
 
 def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_locked_out(patient, dsn, tender):
     with psycopg.connect(dsn) as vacuum, psycopg.connect(dsn, autocommit=True) as publisher:
         vacuum.execute("lock table only partbox.record in share update exclusive mode")
-        thread = threading.Thread(target=steps.add, args=(tender, "partbox", IdRange(5_000_000, 7_000_000)))
+        thread = threading.Thread(target=steps.add_segment, args=(tender, "partbox", IdRange(5_000_000, 7_000_000)))
         thread.start()
         queued = [("partbox.record", "ShareUpdateExclusiveLock")]
         eventually(lambda: publisher.execute(QUEUED, [tender.info.backend_pid]).fetchall() == queued)
@@ -122,7 +122,7 @@ def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_lock
         publisher.execute("select partbox.publish('T', '{}')")
         vacuum.rollback()
         thread.join()
-    assert any(each.lower == 5_000_000 for each in steps.segments(patient, "partbox"))
+    assert any(each.lower == 5_000_000 for each in steps.list_segments(patient, "partbox"))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow(small, 
 
 def test_nothing_is_deleted_while_the_log_is_locked(small, look):
     """Who deletes a file has to wait for the disc first. So a shell is taken out, and then dropped."""
-    assert steps.detach(small, "partbox", 100) is None
+    assert steps.detach_segment(small, "partbox", 100) is None
     assert small.execute("select count(*) from partbox.record_100").fetchone() == (0,)
     assert look().dropped == ("record_1",)
     for gone in ("record_1", "record_100"):

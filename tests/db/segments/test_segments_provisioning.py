@@ -21,7 +21,7 @@ select g, g %% 256, gen_random_uuid(), 'T', to_json(repeat('x', 900)) from gener
 
 
 def found(conn: psycopg.Connection[Any]) -> list[Segment]:
-    return steps.segments(conn, "partbox")
+    return steps.list_segments(conn, "partbox")
 
 
 def at(conn: psycopg.Connection[Any], lower: int | None) -> Segment:
@@ -64,7 +64,7 @@ def test_three_lie_ahead_after_one_look_and_another_makes_none(conn, look):
 def test_a_new_segment_has_the_indexes_that_polls_use_and_the_rights_that_the_log_has(conn, look, cast):
     conn.execute("drop table partbox.record_1")
     with psycopg.connect(cast.of("worker"), autocommit=True) as worker:
-        assert steps.add(worker, "partbox", IdRange(1, 10 * MILLION)) is None
+        assert steps.add_segment(worker, "partbox", IdRange(1, 10 * MILLION)) is None
     attached = conn.execute(
         "select count(*) from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid"
         " where x.indrelid = 'partbox.record_1'::regclass and x.indisvalid"
@@ -105,7 +105,7 @@ def test_an_overrun_log_is_brought_back_into_order_while_it_is_published_to(over
         made = look().made
         assert len(made) == 13
         assert made[0] == "record_15000000"
-        assert steps.exclusion(overrun, "partbox") is None
+        assert steps.find_exclusion(overrun, "partbox") is None
         publish(publisher)
     assert at(overrun, None).newest == 10 * MILLION + 12_001
     drawn(overrun, 15 * MILLION)
@@ -119,26 +119,26 @@ def test_who_has_published_into_the_default_segment_is_not_waited_for(overrun, l
         assert not look()
         other.execute("set local lock_timeout = 1")
         publish(other)
-        assert steps.exclusion(overrun, "partbox") is None
+        assert steps.find_exclusion(overrun, "partbox") is None
     assert len(look().made) == 13
 
 
 def test_a_large_default_segment_is_never_searched_while_it_is_locked(overrun):
-    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
-    assert steps.exclude(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
-    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) == "unproven"
-    steps.prove(overrun, "partbox")
-    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
-    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
+    assert steps.add_segment(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.exclude_ids(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
+    assert steps.add_segment(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) == "unproven"
+    steps.prove_exclusion(overrun, "partbox")
+    assert steps.add_segment(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.add_segment(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
 
 
 def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(overrun, look, dsn):
     left = IdRange(15 * MILLION, 17 * MILLION)
-    steps.exclude(overrun, "partbox", left)
-    assert steps.exclusion(overrun, "partbox") == (left, False)
+    steps.exclude_ids(overrun, "partbox", left)
+    assert steps.find_exclusion(overrun, "partbox") == (left, False)
     drawn(overrun, 14 * MILLION)
     look()
-    assert steps.exclusion(overrun, "partbox") is None
+    assert steps.find_exclusion(overrun, "partbox") is None
     with overrun.transaction():
         drawn(overrun, 15 * MILLION)
         publish(overrun)
@@ -149,26 +149,26 @@ def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, loo
     """Also if the last segments took some of the ids meanwhile, but not all."""
     look()
     end = ranges(overrun)[-2][1] - 2 * MILLION * segments
-    assert steps.exclude(overrun, "partbox", IdRange(end, end + 10 * MILLION)) is None
+    assert steps.exclude_ids(overrun, "partbox", IdRange(end, end + 10 * MILLION)) is None
     assert look().made == ()
-    assert steps.exclusion(overrun, "partbox") is None
+    assert steps.find_exclusion(overrun, "partbox") is None
 
 
 def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(overrun, look, monkeypatch):
     """Segments are wanted, but something is in the way of the search."""
     monkeypatch.setattr(provisioning, "_prove_absence", lambda *_: False)
     left = IdRange(15 * MILLION, 17 * MILLION)
-    steps.exclude(overrun, "partbox", left)
+    steps.exclude_ids(overrun, "partbox", left)
     drawn(overrun, 12 * MILLION)
     look()
-    assert steps.exclusion(overrun, "partbox") == (left, False)
+    assert steps.find_exclusion(overrun, "partbox") == (left, False)
     drawn(overrun, 13 * MILLION + 500_000)
     look()
-    assert steps.exclusion(overrun, "partbox") is None
+    assert steps.find_exclusion(overrun, "partbox") is None
 
 
 def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
-    steps.exclude(overrun, "partbox", IdRange(10 * MILLION + 12_001, 17 * MILLION))
+    steps.exclude_ids(overrun, "partbox", IdRange(10 * MILLION + 12_001, 17 * MILLION))
     overrun.execute("alter table partbox.record_default drop constraint segment_proof")
     publish(overrun)
     overrun.execute(
@@ -176,7 +176,7 @@ def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
         f" check (id < {10 * MILLION + 12_001} or id >= {17 * MILLION}) not valid"
     )
     with pytest.raises(CheckViolation):
-        steps.prove(overrun, "partbox")
+        steps.prove_exclusion(overrun, "partbox")
 
 
 def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, monkeypatch):
@@ -185,12 +185,12 @@ def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, 
         conn.execute("select 1")
 
     with monkeypatch.context() as patched:
-        patched.setattr(provisioning.steps, "prove", killed)
+        patched.setattr(provisioning.steps, "prove_exclusion", killed)
         with pytest.raises(psycopg.OperationalError):
             look()
-    assert steps.exclusion(overrun, "partbox") is not None
+    assert steps.find_exclusion(overrun, "partbox") is not None
     assert len(look().made) == 13
-    assert steps.exclusion(overrun, "partbox") is None
+    assert steps.find_exclusion(overrun, "partbox") is None
 
 
 def test_two_who_look_at_once_make_them_once(conn, look):
@@ -209,12 +209,12 @@ def test_two_who_look_at_once_make_them_once(conn, look):
 
 def test_ids_that_are_drawn_or_taken_are_refused(conn):
     drawn(conn, 12 * MILLION)
-    assert steps.add(conn, "partbox", IdRange(12 * MILLION, 14 * MILLION)) == "passed"
-    assert steps.add(conn, "partbox", IdRange(13 * MILLION, 15 * MILLION)) is None
-    assert steps.add(conn, "partbox", IdRange(14 * MILLION, 16 * MILLION)) == "taken"
+    assert steps.add_segment(conn, "partbox", IdRange(12 * MILLION, 14 * MILLION)) == "passed"
+    assert steps.add_segment(conn, "partbox", IdRange(13 * MILLION, 15 * MILLION)) is None
+    assert steps.add_segment(conn, "partbox", IdRange(14 * MILLION, 16 * MILLION)) == "taken"
     for wrong in (IdRange(0, 5), IdRange(7, 7)):
         with pytest.raises(psycopg.errors.RaiseException, match="takes ids"):
-            steps.add(conn, "partbox", wrong)
+            steps.add_segment(conn, "partbox", wrong)
 
 
 def test_polls_that_hold_every_segment_for_a_moment_are_waited_for(conn, look, dsn):

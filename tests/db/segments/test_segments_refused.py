@@ -77,4 +77,4 @@ def test_a_lost_connection_is_no_refusal(conn, dsn):
         other.execute("select 1")
 
     with psycopg.connect(dsn, autocommit=True) as other, pytest.raises(OperationalError):
-        Attempts().take(step, None)
+        Attempts().run_step(step, None)

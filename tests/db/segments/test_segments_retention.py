@@ -14,7 +14,7 @@ from partbox.db.operator import dead
 from partbox.db.operator import segments as steps
 from partbox.operations.purge import purge
 from partbox.protocol.segments import IdRange
-from partbox.segments.retention import held
+from partbox.segments.retention import list_retentions
 from partbox.settings import load
 
 SLOW = "slow"
@@ -26,7 +26,7 @@ def names(conn: psycopg.Connection[Any]) -> list[str]:
 
 
 def reasons(conn: psycopg.Connection[Any], lower: int) -> list[tuple[Any, ...]]:
-    return [tuple(hold) for hold in steps.holds(conn, "partbox", IdRange(lower, lower + 100), 7 * 86_400.0)]
+    return [tuple(hold) for hold in steps.list_holds(conn, "partbox", IdRange(lower, lower + 100), 7 * 86_400.0)]
 
 
 def test_every_state_in_a_segment_of_its_own(small, planted: Planted, look):
@@ -98,7 +98,7 @@ def test_too_many_dead_records_keep_their_segment(small, planted: Planted, look)
     for id in range(100, 199):
         planted.park(id, "dead", age=1)
     assert look().emptied == ()
-    assert [hold.reason for hold in steps.holds(small, "partbox", IdRange(100, 200), None)] == ["dead"]
+    assert [hold.reason for hold in steps.list_holds(small, "partbox", IdRange(100, 200), None)] == ["dead"]
     small.execute("delete from partbox.parked where record_id > 110")
     assert look().emptied == ("record_100",)
     assert planted.left() == list(range(100, 111))
@@ -136,7 +136,7 @@ def test_without_a_subscription_it_goes_by_age_and_a_segment_that_is_not_full_st
     small.execute("select setval('partbox.record_id_seq', 998)")
     assert look().emptied == ("record_1",)
     assert planted.left() == [110, 910]
-    assert steps.empty(small, "partbox", 900, 0.0) == ("open", 0)
+    assert steps.empty_segment(small, "partbox", 900, 0.0) == ("open", 0)
     small.execute("select setval('partbox.record_id_seq', 999)")
     assert look().emptied == ("record_900",)
 
@@ -183,7 +183,7 @@ def test_what_is_held_is_told_of_the_oldest_record_where_records_go_one_by_one(s
     small.execute("select setval('partbox.record_id_seq', 950)")
     planted.record(910, partition=7)
     planted.consume(905, partition=7)
-    found = {each.segment.name: each for each in held(small, load(dsn=dsn))}
+    found = {each.segment.name: each for each in list_retentions(small, load(dsn=dsn))}
     assert found["record_900"].record == 910
     assert [tuple(hold) for hold in found["record_900"].holds] == [("cursor", DEFAULT, 7, 905, None)]
 

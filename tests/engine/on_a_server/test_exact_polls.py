@@ -8,7 +8,7 @@ import psycopg
 from owner import PARTITION, SCHEMA, Owner, write
 from server_database import SHIPPED
 
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page, Snapshot
 
@@ -18,7 +18,7 @@ TOP = 2**62
 
 # The snapshot of a page is taken by the statement that reads its rows.
 def test_the_poll_is_one_plain_statement() -> None:
-    text = re.sub(r"--.*", "", query("poll", SCHEMA).decode())
+    text = re.sub(r"--.*", "", load_query("poll", SCHEMA).decode())
     assert ";" not in text
     called = set(re.findall(r'"partbox"\.(\w+)\s*\(', text))
     # The one is called while planning, the other is stable: it has the snapshot of the statement.
@@ -45,7 +45,7 @@ def test_a_page_holds_exactly_what_its_snapshot_sees(dsn: str, conn: Conn, owner
         start = 0
         for _ in range(150):
             asked = [ReadRequest(PARTITION, start, TOP, Page("1:1:", start), None, None)]
-            text, _, rows, *_ = SHIPPED["poll"](owner.conn, SCHEMA, asked, None, lo=start, hi=TOP)
+            text, _, rows, *_ = SHIPPED["poll_page"](owner.conn, SCHEMA, asked, None, lo=start, hi=TOP)
             pages.append((start, Snapshot.parse(text), {row[1] for row in rows}))
             start = max([start, *(row[1] - 20 for row in rows)])
     finally:
@@ -64,7 +64,7 @@ def test_reading_draws_no_transaction_id(conn: Conn, owner: Owner) -> None:
     owner.tick()  # it has claimed before
     before = next_xid(conn)
     assert owner.read_all(10) == [1, 2, 3, 4, 5]
-    assert owner.partition().cursor.caught_up, "by a quick poll too"
+    assert owner.partition().cursor.is_caught_up, "by a quick poll too"
     assert next_xid(conn) == before
 
 

@@ -65,7 +65,7 @@ def test_a_delayed_event_is_parked_under_its_own_names(conn: Conn, owner: Owner,
     write(conn, name, delay="1 hour")
     for _ in range(80):
         assert owner.read() == []
-    parks = {record_id: each.park for record_id, each in owner.partition().parked.pending.items()}
+    parks = {record_id: each.parked_save for record_id, each in owner.partition().parked.pending_parks.items()}
     records = conn.execute("select id, event_type, aggregate_type, aggregate_id from partbox.record").fetchall()
     assert parks.keys() == {id for id, *_ in records}
     for id, event_type, aggregate_type, aggregate_id in records:

@@ -128,7 +128,7 @@ def test_a_delayed_large_event_is_parked_without_being_fetched(conn: Conn, owner
     conn.execute("update partbox.record set available_at = now() + interval '1 hour'")
     owner.database.payloads = None  # type: ignore[assignment, method-assign]
     assert owner.read_all(3) == []
-    assert len(owner.partition().parked.pending) == 5
+    assert len(owner.partition().parked.pending_parks) == 5
 
 
 def test_a_large_record_that_is_deleted_while_it_is_read_is_passed(conn: Conn, owner: Owner) -> None:

@@ -7,7 +7,7 @@ import pytest
 from owner import DEFAULT, PARTITION, SCHEMA, Owner, write
 from server_database import SHIPPED
 
-from partbox.worker.engine.saves import gather
+from partbox.worker.engine.saves import gather_save
 
 Conn = psycopg.Connection[Any]
 
@@ -17,7 +17,7 @@ def test_a_save_that_commits_while_a_session_begins_is_seen_by_it(dsn: str, conn
     write(conn)
     owner.done(*owner.read_all(3))
     with owner.engine.lock:
-        late = gather(owner.partition(), 0.0).saving()
+        late = gather_save(owner.partition(), 0.0).build_cursor_save()
     epochs = {PARTITION: owner.partition().epoch}
     with psycopg.connect(dsn, autocommit=True) as slow, slow.transaction():
         mine, _ = SHIPPED["save"](slow, SCHEMA, DEFAULT, owner.me, [late])

@@ -10,7 +10,7 @@ from server_database import SHIPPED
 from waiting import eventually
 
 from partbox.db.delivery import bell, cursors
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 
 Conn = psycopg.Connection[Any]
 OTHER = PARTITION + 1
@@ -34,21 +34,21 @@ def is_calm(owner: Owner) -> bool:
 
 
 def test_where_nothing_has_changed_no_row_comes(conn: Conn, owner: Owner) -> None:
-    digest = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).digest
+    digest = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).digest
     assert is_calm(owner)
     write(conn, 3)
     owner.done(*owner.read_all())
     owner.save()
     assert is_calm(owner), "what is saved concerns nobody who ticks"
-    seen = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [], digest)
+    seen = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [], digest)
     assert seen.partitions is None
     assert seen.digest == digest
 
 
 def test_a_process_that_holds_nothing_is_told_nothing(conn: Conn, owner: Owner) -> None:
     conn.execute("update partbox.partition set owner = null, assignee = null")
-    seen = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [])
-    assert (seen.digest, seen.partitions, seen.dues) == (None, [], {})
+    seen = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [])
+    assert (seen.digest, seen.partitions, seen.due_times) == (None, [], {})
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again(
         conn.execute("update partbox.partition set assignee = null where partition = %s", [PARTITION])
         assert [is_calm(owner) for _ in range(3)] == [False] * 3
     is_calm(owner)
-    assert partition.draining
+    assert partition.is_draining
 
 
 def test_rows_that_could_not_be_read_are_read_at_a_later_tick(conn: Conn, owner: Owner) -> None:
@@ -119,23 +119,23 @@ def test_rows_that_fall_due_are_told_of_mine_alone(conn: Conn, owner: Owner) -> 
         [DEFAULT, [PARTITION - 1, PARTITION, OTHER, 200]],
     )
     conn.execute("update partbox.parked set due_at = now() where partition = %s and record_id %% 10 = 2", [OTHER])
-    seen = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [])
-    assert seen.dues.keys() == {PARTITION, OTHER}
-    assert 3500 < seen.dues[PARTITION] <= 3600
-    assert seen.dues[OTHER] <= 0
+    seen = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [])
+    assert seen.due_times.keys() == {PARTITION, OTHER}
+    assert 3500 < seen.due_times[PARTITION] <= 3600
+    assert seen.due_times[OTHER] <= 0
     tick = owner.tick()
-    assert (tick.due, tick.is_calm) == ([OTHER], True)
+    assert (tick.due_partitions, tick.is_calm) == ([OTHER], True)
     assert tick.next_due_in is not None
     assert 3500 < tick.next_due_in <= 3600
 
 
 def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, owner: Owner) -> None:
     assert is_calm(owner)
-    before = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).look.fence.drawn
+    before = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).idle_check.fence.drawn_id
     write(conn, 2)
     look = owner.tick().idle_check
     assert look is not None
-    assert look.fence.drawn == before + 2
+    assert look.fence.drawn_id == before + 2
 
 
 def cheap_look(owner: Owner) -> object:
@@ -143,23 +143,23 @@ def cheap_look(owner: Owner) -> object:
     settle(owner)
     assert owner.ownership._settled_digest is not None
     assert owner.ownership._idle_check is not None
-    return SHIPPED["calm"](
+    return SHIPPED["recheck_idle"](
         owner.conn, SCHEMA, DEFAULT, owner.me, owner.ownership._settled_digest, owner.ownership._idle_check
     )
 
 
 def test_while_all_is_calm_a_cheaper_statement_says_so(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(owner)
-    look = SHIPPED["tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).look
+    look = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).idle_check
 
     def fail(*_: object) -> None:
         raise AssertionError("a whole tick")
 
-    monkeypatch.setattr(cursors, "tick", fail)
+    monkeypatch.setattr(cursors, "run_tick", fail)
     tick = owner.tick()
     assert tick.is_calm
     assert tick.idle_check is not None
-    assert (tick.idle_check.fence.drawn, tick.idle_check.ended) == (look.fence.drawn, False)
+    assert (tick.idle_check.fence.drawn_id, tick.idle_check.has_ended) == (look.fence.drawn_id, False)
     with pytest.raises(AssertionError, match="whole"):
         owner.ownership.tick(owner.conn, [7])  # a transaction whose end is to be told
 
@@ -179,7 +179,7 @@ def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
     assert settled is not None
     assert still is not None
     conn.execute(change)
-    assert SHIPPED["calm"](owner.conn, SCHEMA, DEFAULT, owner.me, settled, still) is not None
+    assert SHIPPED["recheck_idle"](owner.conn, SCHEMA, DEFAULT, owner.me, settled, still) is not None
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn
     assert settled is not None
     assert still is not None
     conn.execute(change, {"p": PARTITION, "me": owner.me})
-    assert SHIPPED["calm"](owner.conn, SCHEMA, DEFAULT, owner.me, settled, still) is None
+    assert SHIPPED["recheck_idle"](owner.conn, SCHEMA, DEFAULT, owner.me, settled, still) is None
 
 
 def test_a_new_session_remembers_no_look_of_the_last_one(owner: Owner) -> None:
@@ -216,14 +216,14 @@ def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(owner: Owner)
     for setting in ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off"):
         owner.conn.execute(f"set {setting}")
     values = {"subscription": DEFAULT, "me": owner.me}
-    rows = owner.conn.execute(b"explain " + query("mine", SCHEMA), values).fetchall()
+    rows = owner.conn.execute(b"explain " + load_query("mine", SCHEMA), values).fetchall()
     plan = "\n".join(row[0] for row in rows)
     assert "partition_assignee" in plan
     assert "partition_owner" in plan
 
 
 def test_a_look_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner) -> None:
-    bell_sequence = bell.bell_sequence(conn, SCHEMA)
+    bell_sequence = bell.find_bell_sequence(conn, SCHEMA)
     if bell_sequence is None:
         pytest.skip("there is no bell before PostgreSQL 15")
     owner.read_all(5)
@@ -235,7 +235,7 @@ def test_a_look_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner
         owner.read()
         seen = owner.reader.log_state
         assert seen is not None
-        return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
+        return 0 < seen.flag_seconds <= ahead / 1000 if up else seen.flag_seconds == 0
 
     eventually(lambda: says(1000, True))  # at once, unless the machine takes a second
     assert says(-5, False)

@@ -13,7 +13,7 @@ from partbox.errors import SchemaError
 from partbox.observe import collector
 from partbox.observe.collector import build_registry
 from partbox.observe.health.database_probe import DatabaseProbe
-from partbox.text.dsn import database_names
+from partbox.text.dsn import list_database_names
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def test_those_who_ask_at_once_share_one_look(gate):
         return overview()
 
     probe = DatabaseProbe(look)
-    asked = [probe.request() for _ in range(5)]
+    asked = [probe.request_result() for _ in range(5)]
     gate.set()
-    assert all(probe.wait(since, 30).overview == overview() for since in asked)
+    assert all(probe.wait_for_result(since, 30).overview == overview() for since in asked)
     assert looks == [1]
 
 
@@ -43,15 +43,15 @@ def test_an_answer_from_before_the_question_is_not_given(gate):
     answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
     gate.set()
     probe = DatabaseProbe(lambda: gate.wait(120) and next(answers))
-    first = probe.wait(probe.request(), 30)
+    first = probe.wait_for_result(probe.request_result(), 30)
     gate.clear()
-    since = probe.request()
-    assert probe.wait(since, 0.01) is None
-    assert probe.latest == first
+    since = probe.request_result()
+    assert probe.wait_for_result(since, 0.01) is None
+    assert probe.latest_result == first
     gate.set()
-    second = probe.wait(since, 30)
+    second = probe.wait_for_result(since, 30)
     assert [result.overview.clusters[0].completed for result in (first, second)] == [1, 2]
-    assert probe.latest == second
+    assert probe.latest_result == second
 
 
 def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(caplog):
@@ -68,7 +68,8 @@ def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(cap
         raise psycopg.errors.InsufficientPrivilege("permission denied for table payroll")
 
     results = [
-        probe.wait(probe.request(), 30) for probe in map(DatabaseProbe, (unreachable, broken, rotating, refused))
+        probe.wait_for_result(probe.request_result(), 30)
+        for probe in map(DatabaseProbe, (unreachable, broken, rotating, refused))
     ]
     assert [result.error for result in results] == [
         "OperationalError",
@@ -76,7 +77,7 @@ def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(cap
         "KeyError",
         "InsufficientPrivilege (SQLSTATE 42501)",
     ]
-    assert [result.broken for result in results] == [False, True, False, False]
+    assert [result.is_broken for result in results] == [False, True, False, False]
     assert "OperationalError: connection to postgresql://ada:***@db/shop failed" in caplog.text
     assert "KeyError: 'vault'" in caplog.text
     assert "s3cret" not in caplog.text
@@ -92,7 +93,7 @@ def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
 
     probe = DatabaseProbe(look)
     for _ in range(5):
-        assert probe.wait(probe.request(), 30)
+        assert probe.wait_for_result(probe.request_result(), 30)
     assert [record.args[1] for record in caplog.records] == ["away", "starting up", "starting up"]
 
 
@@ -103,8 +104,8 @@ def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkey
     probe = DatabaseProbe(overview)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", none)
-        assert probe.wait(probe.request(), 0.01) is None
-    assert probe.wait(probe.request(), 30).overview == overview()
+        assert probe.wait_for_result(probe.request_result(), 0.01) is None
+    assert probe.wait_for_result(probe.request_result(), 30).overview == overview()
 
 
 def test_a_look_is_begun_again_after_one_that_failed():
@@ -117,8 +118,8 @@ def test_a_look_is_begun_again_after_one_that_failed():
         return answer
 
     probe = DatabaseProbe(look)
-    assert probe.wait(probe.request(), 30).overview is None
-    assert probe.wait(probe.request(), 30).overview == overview()
+    assert probe.wait_for_result(probe.request_result(), 30).overview is None
+    assert probe.wait_for_result(probe.request_result(), 30).overview == overview()
 
 
 def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
@@ -191,17 +192,17 @@ def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
         raise psycopg.OperationalError("away")
 
     probe = DatabaseProbe(away, "billing")
-    probe.wait(probe.request(), 30)
+    probe.wait_for_result(probe.request_result(), 30)
     (line,) = [record for record in caplog.records if record.event == "partbox.look_failed"]
     assert line.database == "billing"
 
 
 def test_a_wait_ends_when_its_time_is_over(gate):
     probe = DatabaseProbe(lambda: gate.wait(120) and overview())
-    since = probe.request()
-    assert probe.wait(since, 0.01) is None
-    assert probe.wait(since, -1.0) is None
-    assert probe.latest is None
+    since = probe.request_result()
+    assert probe.wait_for_result(since, 0.01) is None
+    assert probe.wait_for_result(since, -1.0) is None
+    assert probe.latest_result is None
     assert since <= time.monotonic()
 
 
@@ -218,4 +219,4 @@ def test_a_wait_ends_when_its_time_is_over(gate):
     ids=["by name", "by place", "the same twice", "unnamed", "by service", "hostile"],
 )
 def test_databases_are_named_as_shortly_as_they_can_be_told_apart(dsns, names):
-    assert database_names(dsns) == names
+    assert list_database_names(dsns) == names

@@ -12,9 +12,9 @@ from waiting import eventually
 
 from partbox.db.inspect.stats import Overview
 from partbox.errors import SchemaError
-from partbox.http.routes import routes
+from partbox.http.routes import build_routes
 from partbox.observe.health import health
-from partbox.observe.health.health import Health, OrphanTracker, Sibling, list_orphaned, siblings
+from partbox.observe.health.health import Health, OrphanTracker, Sibling, list_orphan_problems, list_siblings
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -26,13 +26,13 @@ def away():
 def asked(its=vitals, look=overview):
     """Both answers: to "does it live", after a look, and to "is it ready"."""
     health = Health([watched(look, its)])
-    ready = health.ready()
-    return health.alive(), ready
+    ready = health.check_readiness()
+    return health.check_liveness(), ready
 
 
 def test_a_node_that_works_lives_and_is_ready():
     alive, ready = asked()
-    assert (alive.status, ready.status) == (200, 200)
+    assert (alive.http_status, ready.http_status) == (200, 200)
     assert alive.body["status"] == "ok"
     assert alive.body["supervisors"][0]["processes"] == {
         "wanted": 1,
@@ -46,15 +46,15 @@ def test_a_node_that_works_lives_and_is_ready():
 @pytest.mark.parametrize(
     ("its", "says"),
     [
-        (vitals(running=False, failure="it broke"), "the supervisor has ended: it broke"),
+        (vitals(is_running=False, failure="it broke"), "the supervisor has ended: it broke"),
         (vitals(loop_age=31.0), "the supervisor's loop has not turned for 31 s"),
-        (vitals(process(silent=25.0, vouched=False)), "all 1 processes have shown no life for 25 s"),
+        (vitals(process(silent_seconds=25.0, is_vouched=False)), "all 1 processes have shown no life for 25 s"),
     ],
     ids=["the supervisor ended", "its loop is stuck", "all are silent"],
 )
 def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
     alive, ready = asked(lambda: its)
-    assert (alive.status, ready.status) == (503, 503)
+    assert (alive.http_status, ready.http_status) == (503, 503)
     assert says in alive.body["problems"][0]
     assert alive.body["status"] == "failing"
 
@@ -64,15 +64,15 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
     [
         vitals(loop_age=29.0),
         vitals(loop_age=59.0, lease=12.0),
-        vitals(process(silent=1_000.0, vouched=True)),
-        vitals(process(silent=25.0, vouched=False), process(silent=0.2)),
-        vitals(process(silent=25.0, vouched=False, handler=25.0)),
+        vitals(process(silent_seconds=1_000.0, is_vouched=True)),
+        vitals(process(silent_seconds=25.0, is_vouched=False), process(silent_seconds=0.2)),
+        vitals(process(silent_seconds=25.0, is_vouched=False, handler_seconds=25.0)),
         vitals(heartbeat_age=1_000.0),
-        vitals(process(trusted=False), heartbeat_age=None),
-        vitals(crash_loop=True, deaths=50),
-        vitals(started=False, running=False),
-        vitals(stopping=True),
-        vitals(stopping=True, running=False),
+        vitals(process(is_trusted=False), heartbeat_age=None),
+        vitals(is_crash_looping=True, recent_deaths=50),
+        vitals(has_started=False, is_running=False),
+        vitals(is_stopping=True),
+        vitals(is_stopping=True, is_running=False),
     ],
     ids=[
         "a slow step",
@@ -89,32 +89,32 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
     ],
 )
 def test_what_a_restart_would_not_help_kills_no_node(its):
-    assert asked(lambda: its)[0].status == 200
-    assert asked(lambda: its, away)[0].status == 200
+    assert asked(lambda: its)[0].http_status == 200
+    assert asked(lambda: its, away)[0].http_status == 200
 
 
 @pytest.mark.parametrize(
     ("its", "says"),
     [
-        (vitals(stopping=True), "stopping"),
-        (vitals(started=False, running=False), "no process is ready yet"),
-        (vitals(process(ready=False, trusted=False)), "no process is ready yet"),
-        (vitals(process(trusted=False), heartbeat_age=7.25), "renews for 6 s: the last was 7.2 s ago"),
-        (vitals(process(trusted=False), heartbeat_age=None), "there was none"),
-        (vitals(crash_loop=True, deaths=5), "5 processes have died within a minute"),
+        (vitals(is_stopping=True), "stopping"),
+        (vitals(has_started=False, is_running=False), "no process is ready yet"),
+        (vitals(process(is_ready=False, is_trusted=False)), "no process is ready yet"),
+        (vitals(process(is_trusted=False), heartbeat_age=7.25), "renews for 6 s: the last was 7.2 s ago"),
+        (vitals(process(is_trusted=False), heartbeat_age=None), "there was none"),
+        (vitals(is_crash_looping=True, recent_deaths=5), "5 processes have died within a minute"),
     ],
     ids=["stopping", "starting", "no process works yet", "lease over", "never had one", "crash loop"],
 )
 def test_a_node_that_cannot_work_now_is_not_ready_and_says_why(its, says):
     ready = asked(lambda: its)[1]
-    assert ready.status == 503
+    assert ready.http_status == 503
     assert says in " ".join(ready.problems)
 
 
 def test_a_backlog_shows_in_the_body_and_fails_nothing():
     deep = overview(cluster([partition(0, pending=1_000_000, exact=False, oldest_age=7_200.0)], [instance(ADA)]))
     alive, ready = asked(look=lambda: deep)
-    assert (alive.status, ready.status) == (200, 200)
+    assert (alive.http_status, ready.http_status) == (200, 200)
     for answer in (alive, ready):
         backlog = answer.body["supervisors"][0]["backlog"]
         assert (backlog["pending"], backlog["exact"], backlog["oldest_age_seconds"]) == (1_000_000, False, 7_200.0)
@@ -123,7 +123,7 @@ def test_a_backlog_shows_in_the_body_and_fails_nothing():
 
 def test_a_database_that_is_away_shows_in_the_body_and_fails_nothing_by_itself():
     alive, ready = asked(look=away)
-    assert (alive.status, ready.status) == (200, 200)
+    assert (alive.http_status, ready.http_status) == (200, 200)
     assert ready.body["supervisors"][0]["database_error"] == "OperationalError"
     for secret in ("ada", "s3cret", "shop"):
         assert secret not in json.dumps([ready.body, alive.body])
@@ -134,23 +134,23 @@ def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
         raise SchemaError("no schema: run `partbox init`")
 
     alive, ready = asked(look=broken)
-    assert (alive.status, ready.status) == (200, 503)
+    assert (alive.http_status, ready.http_status) == (200, 503)
     assert "run `partbox init`" in ready.problems[0]
 
 
 def test_a_subscription_that_was_dropped_fails_readiness_alone():
     alive, ready = asked(look=lambda: overview(cluster(subscription="audit")))
-    assert (alive.status, ready.status) == (200, 503)
+    assert (alive.http_status, ready.http_status) == (200, 503)
     assert "subscription 'default' does not exist any more" in ready.problems[0]
 
 
 def test_an_outbox_without_any_subscription_left_is_not_ready():
-    assert asked(look=lambda: Overview("partbox", NOW, ()))[1].status == 503
+    assert asked(look=lambda: Overview("partbox", NOW, ()))[1].http_status == 503
 
 
 def test_whether_it_lives_is_answered_without_a_thread_of_the_pool():
     """All of those may be waiting for a database."""
-    (probe,) = [route.endpoint for route in routes("p", [watched()]) if route.path == "/healthz"]
+    (probe,) = [route.endpoint for route in build_routes("p", [watched()]) if route.path == "/healthz"]
     assert inspect.iscoroutinefunction(probe)
 
 
@@ -163,7 +163,7 @@ def test_the_probes_of_the_documentation_wait_for_longer_than_readiness_does():
 
 @pytest.mark.parametrize(("seconds", "fails"), [(0.0, False), (12.0, False), (12.1, True)])
 def test_partitions_without_owner_fail_readiness_after_two_leases(seconds, fails):
-    assert bool([*list_orphaned(3, seconds, lease=6.0)]) is fails
+    assert bool([*list_orphan_problems(3, seconds, lease=6.0)]) is fails
 
 
 def test_it_is_told_since_when_partitions_were_seen_without_owner():
@@ -189,24 +189,26 @@ def test_a_paused_subscription_has_no_owners_on_purpose():
 
 def test_a_probe_sees_partitions_that_stay_without_owner():
     health = Health([watched(lambda: FREE, lambda: vitals(lease=0.01))])
-    assert health.ready().status == 200
-    answer = eventually(lambda: (found := health.ready()).status == 503 and found)
+    assert health.check_readiness().http_status == 200
+    answer = eventually(lambda: (found := health.check_readiness()).http_status == 503 and found)
     assert "1 partitions have no owner" in answer.problems[0]
 
 
 def test_of_several_databases_each_is_told():
     health = Health([watched(database="orders"), watched(away, database="billing")])
-    health.ready()
-    told = health.alive().body["supervisors"]
+    health.check_readiness()
+    told = health.check_liveness().body["supervisors"]
     assert [each["database"] for each in told] == ["orders", "billing"]
     assert [each["database_error"] is None for each in told] == [True, False]
 
 
 def test_of_several_databases_a_problem_names_its_own_and_only_that_one_fails_readiness():
-    waiting = vitals(process(ready=False, trusted=False), hindrance="cannot connect to the database: OperationalError")
+    waiting = vitals(
+        process(is_ready=False, is_trusted=False), hindrance="cannot connect to the database: OperationalError"
+    )
     health = Health([watched(database="orders"), watched(away, lambda: waiting, database="billing")])
-    ready, alive = health.ready(), health.alive()
-    assert (ready.status, alive.status) == (503, 200)
+    ready, alive = health.check_readiness(), health.check_liveness()
+    assert (ready.http_status, alive.http_status) == (503, 200)
     assert ready.problems == ["billing: cannot connect to the database: OperationalError"]
     assert [each["hindrance"] for each in ready.body["supervisors"]] == [None, waiting.hindrance]
 
@@ -223,9 +225,9 @@ def test_of_a_database_that_cannot_be_worked_for_one_reason_is_said_and_not_all_
 def test_a_page_leads_to_the_databases_of_its_node_and_says_which_are_in_trouble():
     waiting = vitals(hindrance="cannot connect")
     nodes = [watched(database="orders"), watched(away, lambda: waiting, database="billing")]
-    assert siblings(nodes[:1], 0) == ()
-    assert siblings(nodes, 0) == [
+    assert list_siblings(nodes[:1], 0) == ()
+    assert list_siblings(nodes, 0) == [
         Sibling("orders", "./", True, None),
         Sibling("billing", "./databases/2/", False, "cannot connect"),
     ]
-    assert [each.href for each in siblings(nodes, 1)] == ["../../", "../../databases/2/"]
+    assert [each.href for each in list_siblings(nodes, 1)] == ["../../", "../../databases/2/"]

@@ -15,7 +15,7 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.observe.logs import setup as room
 from partbox.observe.logs.formats import JsonLines, TextLines
-from partbox.observe.logs.setup import MAX_WAITING, StallTolerantWriter, StderrHandler, configure
+from partbox.observe.logs.setup import MAX_WAITING, StallTolerantWriter, StderrHandler, configure_logging
 
 
 class Pipe:
@@ -57,7 +57,7 @@ class Pipe:
         if self.reader in self.open:
             self.close(self.reader)
         for outlet in self._outlets:
-            eventually(lambda of=outlet: of._written == of._accepted and not of._lost)
+            eventually(lambda of=outlet: of._written_count == of._accepted_count and not of._lost_count)
         self.close()
 
 
@@ -211,7 +211,7 @@ def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn
     outbox = Outbox(dsn, heartbeat=0.1)
     outbox.on("Counted")(lambda event: None)
     with sys.stderr:
-        configure("text")
+        configure_logging("text")
         (handler,) = root.handlers
         assert isinstance(handler, StderrHandler)
         beats = "select max(heartbeat_at) from partbox.instance"
@@ -232,5 +232,5 @@ def test_where_the_standard_error_output_is_a_file_lines_are_written_as_ever(tmp
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     with (tmp_path / "log").open("w") as file:
         monkeypatch.setattr(sys, "stderr", file)
-        configure("text")
+        configure_logging("text")
         assert type(logging.getLogger().handlers[0]) is logging.StreamHandler

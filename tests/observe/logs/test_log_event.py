@@ -77,7 +77,7 @@ def formatted():
 
 
 def test_where_a_node_works_for_several_databases_each_line_names_its_own(formatted):
-    with database.about("orders"):
+    with database.log_for_database("orders"):
         log_event(log, "crash", "it crashed")
         logging.getLogger("shop").warning("an application's line")
     log_event(log, "crash", "it crashed")
@@ -90,13 +90,13 @@ def test_where_a_node_works_for_several_databases_each_line_names_its_own(format
 
 
 def test_the_record_itself_has_the_name_for_whoever_formats_it_elsewhere(caplog):
-    with database.about("orders"):
+    with database.log_for_database("orders"):
         log_event(log, "crash", "it crashed")
     assert caplog.records[0].database == "orders"
 
 
 def test_a_worker_process_has_one_database_in_all_its_threads(formatted, monkeypatch):
-    monkeypatch.setattr(database, "_of_process", "")
+    monkeypatch.setattr(database, "_process_database", "")
     database.set_log_database("billing")
     thread = Thread(target=log_event, args=(log, "crash", "it crashed"))
     thread.start()
@@ -106,7 +106,7 @@ def test_a_worker_process_has_one_database_in_all_its_threads(formatted, monkeyp
 
 def test_a_flood_of_one_database_holds_back_no_line_of_another(caplog):
     for name in ("orders", "billing"):
-        with database.about(name):
+        with database.log_for_database(name):
             for _ in range(12):
                 log_event(log, "loop_error", "saving failed", loop="saver")
     said = [record.database for record in caplog.records if record.levelno == logging.ERROR]

@@ -145,7 +145,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
     with outbox.worker() as worker:
         line = lines.one("slow_handler")
         publish(outbox, 2)  # the poller looks again and again meanwhile
-        eventually(lambda: worker._worker.engine.scheduler.running()[1:])
+        eventually(lambda: worker._worker.engine.scheduler.list_running()[1:])
         gate.set()
         worker.wait_until_empty(120)
 
@@ -157,7 +157,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(1000.0, 60.0), (30.0, 15.0), (0.2, 1.0)])
 def test_slow_is_a_minute_or_half_the_timeout_but_never_a_moment(timeout, seconds):
-    assert timeouts._slow_after(timeout) == seconds
+    assert timeouts._compute_slow_limit(timeout) == seconds
 
 
 def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):
@@ -199,7 +199,7 @@ def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox,
 def owner_of(numbers: Iterable[int]) -> tuple[Ownership, list[Tenure]]:
     worker = context("host=nowhere")
     worker.engine.claims.adopt([OwnedPartition(number, 1, "1:1:", 0, 0, 0, None) for number in numbers], 0.0)
-    return Ownership(worker, lambda floor: None), [owned.tenure for owned in worker.engine.claims.owned()]
+    return Ownership(worker, lambda floor: None), [owned.tenure for owned in worker.engine.claims.list_tenures()]
 
 
 def test_a_refusal_of_the_fence_is_one_error_and_one_warning_for_all_its_partitions(lines):

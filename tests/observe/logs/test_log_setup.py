@@ -10,7 +10,7 @@ from logged import CANARY, publish, root_logger
 
 from partbox import Outbox
 from partbox.observe.logs.formats import JsonLines
-from partbox.observe.logs.setup import configure
+from partbox.observe.logs.setup import configure_logging
 
 APPLICATION = """
 import os
@@ -102,8 +102,8 @@ def test_a_wrong_format_or_level_is_refused_in_one_line(tmp_path, forks, option,
 
 def test_logging_is_set_up_once_and_may_change_its_format():
     with root_logger() as root:
-        configure("text")
-        configure("json")
+        configure_logging("text")
+        configure_logging("json")
 
     (handler,) = root.handlers
     assert isinstance(handler.formatter, JsonLines)
@@ -112,10 +112,10 @@ def test_logging_is_set_up_once_and_may_change_its_format():
 
 def test_a_second_set_up_changes_the_level_only_where_it_names_one():
     with root_logger() as root:
-        configure("text", logging.DEBUG)
-        configure("text")
+        configure_logging("text", logging.DEBUG)
+        configure_logging("text")
         assert root.level == logging.DEBUG
-        configure("text", logging.ERROR)
+        configure_logging("text", logging.ERROR)
         assert root.level == logging.ERROR
 
 
@@ -123,7 +123,7 @@ def test_an_application_that_has_set_up_logging_keeps_its_own():
     own = logging.NullHandler()
     with root_logger() as root:
         root.addHandler(own)
-        configure("json", logging.DEBUG)
+        configure_logging("json", logging.DEBUG)
 
     assert root.handlers == [own]
     assert own.formatter is None

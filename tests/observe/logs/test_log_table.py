@@ -112,8 +112,8 @@ def test_no_field_is_a_place_for_payloads_or_identities():
 
 def shown(name: str, each: LogEvent) -> tuple[str, str, str]:
     """The name, the level and the fields of a log event as the page shows them."""
-    level = logging.getLevelName(each.level) + ("" if each.every else " *")
-    fields = ", ".join(f"`{field}`" for field in each.fields) + (" + event" if each.about else "")
+    level = logging.getLevelName(each.level) + ("" if each.is_unlimited else " *")
+    fields = ", ".join(f"`{field}`" for field in each.fields) + (" + event" if each.has_event_fields else "")
     return f"`{PREFIX}{name}`", level, fields.strip(" +")
 
 

@@ -4,7 +4,7 @@ from overviews import ADA, BOB, GONE, cluster, instance, overview, partition
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
 
-from partbox.observe.metrics.families import LabelledOverview, database_families
+from partbox.observe.metrics.families import LabelledOverview, build_database_families
 
 
 class Once:
@@ -19,7 +19,7 @@ class Once:
 
 def lines(*clusters, mine=()) -> list[str]:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Once(database_families("p", [LabelledOverview((), overview(*clusters), mine)])))
+    registry.register(Once(build_database_families("p", [LabelledOverview((), overview(*clusters), mine)])))
     return generate_latest(registry).decode().splitlines()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multiprocess import get_context
 
-from partbox.observe.metrics.families import LabelledReading, process_families
+from partbox.observe.metrics.families import LabelledReading, build_process_families
 from partbox.observe.metrics.meter import OTHER, Layout, Meter, Meters, MetricsRecorder
 from partbox.observe.metrics.table import HANDLER_SECONDS
 from partbox.observe.observer import Load, Turn
@@ -19,7 +19,7 @@ COUNTED = 1_000
 
 def value(meters: Meters, name: str, **labels: str) -> float | None:
     """One sample, as Prometheus would get it."""
-    for family in process_families("p", [LabelledReading(("default",), meters.reading())]):
+    for family in build_process_families("p", [LabelledReading(("default",), meters.take_reading())]):
         for sample in family.samples:
             if sample.name == f"p_{name}" and sample.labels == {"subscription": "default", **labels}:
                 return sample.value
@@ -28,7 +28,7 @@ def value(meters: Meters, name: str, **labels: str) -> float | None:
 
 def joined(meters: Meters) -> Meter:
     meter = Meter(meters.layout)
-    meters.join(meter)
+    meters.add_meter(meter)
     return meter
 
 
@@ -55,8 +55,8 @@ def count_and_die(layout: Layout, cells, writer) -> None:
 def test_a_killed_process_loses_no_count_and_all_its_gauges():
     context = get_context("spawn")
     meters = Meters(["confirm"])
-    meter = Meter.shared(meters.layout, context)
-    meters.join(meter)
+    meter = Meter.create_shared(meters.layout, context)
+    meters.add_meter(meter)
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=count_and_die, args=(meters.layout, meter.cells, writer))
     process.start()
@@ -70,7 +70,7 @@ def test_a_killed_process_loses_no_count_and_all_its_gauges():
         process.join()
         process.close()
     before = value(meters, "fence_rejections_total")
-    meters.retire(meter)
+    meters.retire_meter(meter)
     assert value(meters, "delivered_total", handler="confirm") == COUNTED
     assert value(meters, "handler_seconds_count", handler="confirm") == COUNTED
     assert value(meters, "handler_seconds_sum", handler="confirm") == COUNTED * 0.5
@@ -85,14 +85,14 @@ def test_counters_never_go_back_whoever_comes_and_goes(steps):
         if step == "join":
             living.append(joined(meters))
         elif step == "own":
-            meters.own.add("saves_total")
+            meters.own_meter.add("saves_total")
             counted += 1
         elif living:
             meter = living[which % len(living)]
             if step == "retire":
                 living.remove(meter)
-                meters.retire(meter)
-                meters.retire(meter)
+                meters.retire_meter(meter)
+                meters.retire_meter(meter)
             else:
                 meter.add("saves_total")
                 counted += 1
@@ -106,7 +106,7 @@ def test_counters_never_go_back_whoever_comes_and_goes(steps):
 def test_threads_of_a_process_lose_no_count_to_each_other():
     meters = Meters(["confirm"])
     meter = Meter(meters.layout, Yielding([0.0] * meters.layout.size))
-    meters.join(meter)
+    meters.add_meter(meter)
     recorder, turn = MetricsRecorder(meter), Turn("confirm", 1, 0.0, [], 0.0, 0.0, 0.0)
     threads = [threading.Thread(target=lambda: [recorder.delivered(turn) for _ in range(100)]) for _ in range(4)]
     for thread in threads:

@@ -66,9 +66,9 @@ def labels(**given: str) -> tuple[tuple[str, str], ...]:
 
 def test_every_metric_of_the_table_is_shown_with_its_kind_unit_meaning_and_labels(reader):
     metering = Metering(reader.provider)
-    metering.show("partbox", NodeCollector("partbox", [watched(limited)]))
-    metering.show("partbox", ApplicationCollector("partbox"))
-    recorder = metering.recorder("partbox", "default")
+    metering.export_collector("partbox", NodeCollector("partbox", [watched(limited)]))
+    metering.export_collector("partbox", ApplicationCollector("partbox"))
+    recorder = metering.build_recorder("partbox", "default")
     recorder.delivered(Turn("confirm", 3, 0.75, [0.7], oldest=90.0, newest=99.0, ended=100.0))
     recorder.claimed(1, 1, 0.2)
     recorder.answered("bus", Answer(2, 2, 0, 0, 0.1, None))
@@ -89,8 +89,8 @@ def test_every_metric_of_the_table_is_shown_with_its_kind_unit_meaning_and_label
 def test_counters_and_gauges_of_a_node_are_those_of_its_prometheus(reader):
     seen = overview(cluster(), cluster(subscription="audit", paused=True, paused_at=None, parked={"dead": 3}))
     node = watched(lambda: seen)
-    node.meters.own.add("rebalances_total", 4)
-    Metering(reader.provider).show("partbox", NodeCollector("partbox", [node]))
+    node.meters.own_meter.add("rebalances_total", 4)
+    Metering(reader.provider).export_collector("partbox", NodeCollector("partbox", [node]))
     shown = reader.read()
 
     families = [each for each in build_registry("partbox", [node]).collect() if each.type != "histogram"]
@@ -135,14 +135,14 @@ def test_a_worker_shows_the_same_numbers_as_in_a_registry(reader, dsn):
 
 def test_histograms_can_be_left_out_and_take_nothing_from_an_event_then():
     left_out = dill.loads(dill.dumps(Metering(histograms=False)))
-    assert not Observers([left_out, left_out.recorder("partbox", "default")]).has_hook(
+    assert not Observers([left_out, left_out.build_recorder("partbox", "default")]).has_hook(
         "delivered", "parked", "answered"
     )
 
 
 def test_histograms_have_the_buckets_of_prometheus(reader):
     metering = Metering(reader.provider)
-    recorder = metering.recorder("partbox", "default")
+    recorder = metering.build_recorder("partbox", "default")
     recorder.delivered(Turn("confirm", 5, 0.7032, [0.2, 0.5], oldest=90.0, newest=99.5, ended=100.0))
     points = {name: reader.read()[f"partbox.{name}"].data.data_points for name in ("handler_seconds", "lag_seconds")}
 
@@ -168,8 +168,8 @@ def test_outboxes_with_one_provider_are_added_up_and_other_prefixes_stand_alone(
 
 def test_what_a_node_no_longer_shows_is_gone_and_the_rest_stays(reader):
     metering = Metering(reader.provider)
-    hide = metering.show("partbox", NodeCollector("partbox", [watched()]))
-    metering.show("partbox", ApplicationCollector("partbox"))
+    hide = metering.export_collector("partbox", NodeCollector("partbox", [watched()]))
+    metering.export_collector("partbox", ApplicationCollector("partbox"))
     assert len(reader.values("partbox.partition_epoch")) == 256
     hide()
     hide()
@@ -183,10 +183,10 @@ def test_a_provider_does_not_travel_and_a_function_that_makes_one_does():
     made: list[Reader] = []
     metering = Metering(lambda: (made.append(Reader()), made[-1].provider)[1])
     there = dill.loads(dill.dumps(metering))
-    there.recorder("partbox", "default").claimed(1, 1, 0.2)  # made in the process that needs it
+    there.build_recorder("partbox", "default").claimed(1, 1, 0.2)  # made in the process that needs it
     assert made == []
     for _ in range(2):
-        metering.recorder("partbox", "default").claimed(1, 1, 0.2)
+        metering.build_recorder("partbox", "default").claimed(1, 1, 0.2)
     (reader,) = made
     assert reader.values("partbox.handover_seconds") == {labels(subscription="default"): (2, 0.4)}
 

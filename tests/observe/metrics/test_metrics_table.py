@@ -8,10 +8,10 @@ from overviews import cluster, limited, overview, watched
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from partbox.cli.commands.metrics import page
-from partbox.db.delivery.limits import LimitReport, merge
+from partbox.cli.commands.metrics import render_page
+from partbox.db.delivery.limits import LimitReport, merge_limits
 from partbox.observe.collector import build_registry
-from partbox.observe.metrics.application import application_collector
+from partbox.observe.metrics.application import get_application_collector
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +50,7 @@ def test_with_several_databases_every_series_of_one_says_of_which():
 
 def test_an_application_exposes_what_it_published_and_its_workers_from_the_table():
     registry = CollectorRegistry()
-    application_collector(registry, "shop").meters("default", ["confirm"], ["bus"])
+    get_application_collector(registry, "shop").get_shared_meters("default", ["confirm"], ["bus"])
     by_name = {f"shop_{metric.name}": metric for metric in METRICS}
     found = exposed(registry)
     assert "shop_published_total" in found
@@ -71,7 +71,7 @@ def test_an_outbox_with_several_subscriptions_shows_each_of_them():
 
 def test_the_documentation_lists_the_metrics_as_they_are():
     committed = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert committed.endswith(page()), "partbox metrics --markdown >> docs/metrics.md, in place of what is there"
+    assert committed.endswith(render_page()), "partbox metrics --markdown >> docs/metrics.md, in place of what is there"
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -87,7 +87,7 @@ def test_names_follow_the_rules_of_prometheus(metric):
 
 def test_a_limit_is_shown_with_what_it_allows_and_what_waits_and_a_bound_that_is_not_there_is_not():
     kept = [LimitReport("charge", 0.5, None, None, 7, 2.5), LimitReport("send", None, 3)]
-    seen = overview(cluster(limits=merge("default", kept, [])))
+    seen = overview(cluster(limits=merge_limits("default", kept, [])))
     text = generate_latest(build_registry("partbox", [watched(lambda: seen)])).decode()
     shown = [line for line in text.splitlines() if line.startswith("partbox_limit_")]
     assert shown == [

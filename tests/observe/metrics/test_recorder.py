@@ -5,7 +5,7 @@ from prometheus_client import Metric
 
 from partbox.events import ClaimContext, DeliveredEvent
 from partbox.observe import Observer
-from partbox.observe.metrics.families import LabelledReading, process_families
+from partbox.observe.metrics.families import LabelledReading, build_process_families
 from partbox.observe.metrics.meter import Meter, Meters, MetricsRecorder
 from partbox.observe.observer import Turn
 from partbox.protocol.parking import RowState
@@ -20,13 +20,13 @@ def meters() -> Meters:
 @pytest.fixture
 def recorder(meters) -> MetricsRecorder:
     meter = Meter(meters.layout)
-    meters.join(meter)
+    meters.add_meter(meter)
     return MetricsRecorder(meter)
 
 
 def counted(meters: Meters) -> dict[str, float]:
     """Every sample that is not zero, buckets left out; handler and state stand behind the name."""
-    families: list[Metric] = list(process_families("p", [LabelledReading(("default",), meters.reading())]))
+    families: list[Metric] = list(build_process_families("p", [LabelledReading(("default",), meters.take_reading())]))
     samples = (sample for family in families for sample in family.samples if not sample.name.endswith("_bucket"))
     return {
         " ".join([sample.name.removeprefix("p_"), *(v for k, v in sample.labels.items() if k != "subscription")]): value

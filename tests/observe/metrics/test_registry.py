@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import SettingsError
 from partbox.events import Event
-from partbox.observe.metrics.application import application_collector
+from partbox.observe.metrics.application import get_application_collector
 from partbox.observe.metrics.meter import Layout, Meter, Meters
 
 
@@ -72,19 +72,19 @@ def test_a_worker_in_the_process_is_shown_and_its_gauges_go_with_it(registry, ds
 
 
 def test_nodes_that_have_ended_leave_what_they_counted_and_nothing_else(registry):
-    application = application_collector(registry, "partbox")
+    application = get_application_collector(registry, "partbox")
     labels = {"subscription": "default"}
     for round in (1, 2, 3):
         meters, living = Meters(["greet"]), Meter(Layout(["greet"]))
-        application.add("default", meters)
-        meters.join(living)
-        meters.own.add("rebalances_total")
+        application.add_meters("default", meters)
+        meters.add_meter(living)
+        meters.own_meter.add("rebalances_total")
         living.add("lanes", 5)
         assert shown(registry, "partbox_rebalances_total", **labels) == round
         assert shown(registry, "partbox_lanes", **labels) == 5
-        meters.retire(living)
-        meters.ended()
-        meters.ended()
+        meters.retire_meter(living)
+        meters.on_end()
+        meters.on_end()
         assert shown(registry, "partbox_rebalances_total", **labels) == round
         assert shown(registry, "partbox_lanes", **labels) == 0
         assert len(application._meters) == 1

@@ -37,11 +37,11 @@ def open_polls() -> Watched:
 
 def test_a_poll_ends_with_its_last_record(open_polls):
     open_polls.start_span([(1, 10), (2, 11), (3, 12)], 0.5)
-    open_polls.settled((1, 10), True)
-    open_polls.settled((2, 11), False)
+    open_polls.note_settled((1, 10), True)
+    open_polls.note_settled((2, 11), False)
     assert open_polls.ended == []
 
-    open_polls.settled((3, 12), None)
+    open_polls.note_settled((3, 12), None)
 
     assert open_polls.counts() == [(3, 1, 1, 0)]
     assert open_polls.ended[0].end_time - open_polls.ended[0].start_time >= 0.5e9
@@ -49,9 +49,9 @@ def test_a_poll_ends_with_its_last_record(open_polls):
 
 def test_the_first_word_on_a_record_counts(open_polls):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
-    open_polls.settled((1, 10), False)
-    open_polls.settled((1, 10), True)
-    open_polls.settled((1, 11), True)
+    open_polls.note_settled((1, 10), False)
+    open_polls.note_settled((1, 10), True)
+    open_polls.note_settled((1, 11), True)
 
     assert open_polls.counts() == [(2, 1, 1, 0)]
 
@@ -59,12 +59,12 @@ def test_the_first_word_on_a_record_counts(open_polls):
 def test_a_partition_that_is_gone_takes_its_records_out_of_their_polls(open_polls):
     open_polls.start_span([(1, 10), (2, 11)], 0.0)
     open_polls.start_span([(1, 12)], 0.0)
-    open_polls.settled((2, 11), True)
+    open_polls.note_settled((2, 11), True)
 
-    open_polls.drop(1)
+    open_polls.drop_partition(1)
 
     assert open_polls.counts() == [(2, 1, 0, 0), (1, 0, 0, 0)]
-    assert open_polls.context((1, 10)) is None
+    assert open_polls.find_context((1, 10)) is None
 
 
 def test_a_record_that_is_read_again_belongs_to_the_newer_poll(open_polls):
@@ -72,20 +72,20 @@ def test_a_record_that_is_read_again_belongs_to_the_newer_poll(open_polls):
     open_polls.start_span([(1, 10)], 0.0)
     assert open_polls.counts() == [(1, 0, 0, 0)]
 
-    open_polls.settled((1, 10), True)
+    open_polls.note_settled((1, 10), True)
 
     assert open_polls.counts()[1:] == [(1, 1, 0, 0)]
 
 
 def test_only_what_is_old_is_ended_and_says_what_was_open(open_polls, monkeypatch):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
-    open_polls.settled((1, 10), True)
+    open_polls.note_settled((1, 10), True)
     open_polls.end_stale(records=1)
     assert open_polls.ended == []
 
     monkeypatch.setattr(polls, "LONGEST", -1.0)
     open_polls.end_stale(records=1)
-    open_polls.settled((1, 11), True)  # too late
+    open_polls.note_settled((1, 11), True)  # too late
 
     assert open_polls.counts() == [(2, 1, 0, 1)]
 
@@ -93,7 +93,7 @@ def test_only_what_is_old_is_ended_and_says_what_was_open(open_polls, monkeypatc
 def test_all_end_when_nothing_was_in_memory_for_two_looks(open_polls):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.end_stale(records=0)
-    open_polls.settled((1, 10), True)  # it was on its way
+    open_polls.note_settled((1, 10), True)  # it was on its way
     open_polls.start_span([(1, 12)], 0.0)  # came, and was saved, between the looks
     open_polls.end_stale(records=0)
     assert open_polls.counts() == [(2, 1, 0, 1)]
@@ -127,12 +127,12 @@ def test_whatever_happens_each_poll_ends_once_and_counts_what_was_told(taken):
                 begun += 1
             case "settled":
                 record, success = arguments
-                assert (open_polls.context(record) is not None) == (record in open_records)
-                open_polls.settled(record, success)
+                assert (open_polls.find_context(record) is not None) == (record in open_records)
+                open_polls.note_settled(record, success)
                 told[success] += record in open_records
                 open_records.discard(record)
             case "drop":
-                open_polls.drop(arguments[0])
+                open_polls.drop_partition(arguments[0])
                 open_records = {record for record in open_records if record[0] != arguments[0]}
             case "sweep":
                 open_polls.end_before()

@@ -182,12 +182,12 @@ def test_values_are_as_every_driver_takes_them() -> None:
         "none": None,
         "bytes": b"\0",
     }
-    assert values.plain_parameters(given) == expected
+    assert values.to_plain_parameters(given) == expected
 
 
 def test_rows_are_lines_in_pieces() -> None:
-    assert [*values.lines([(1, None, "a\tb\\N\r\n", b"\\\xff"), ("é",)])] == [
+    assert [*values.render_copy_lines([(1, None, "a\tb\\N\r\n", b"\\\xff"), ("é",)])] == [
         "1\t\\N\ta\\tb\\\\N\\r\\n\t\\\\x5cff\né\n"
     ]
-    assert [*values.lines([])] == []
-    assert [len(piece) for piece in values.lines([("x" * 50_000,)] * 5)] == [100_002, 100_002, 50_001]
+    assert [*values.render_copy_lines([])] == []
+    assert [len(piece) for piece in values.render_copy_lines([("x" * 50_000,)] * 5)] == [100_002, 100_002, 50_001]

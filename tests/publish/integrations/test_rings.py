@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from roles import cast_of, locks_held
 
 from partbox import Event, Outbox
-from partbox.protocol.bell import channel
+from partbox.protocol.bell import build_channel_name
 from partbox.protocol.hashing import partition_of
 from partbox.publish.steps import Insert
 from partbox.publish.writing import COPY_FROM_EVENTS
@@ -63,7 +63,7 @@ def wake_up(conn: Conn) -> None:
 def rung(dsn: str) -> Iterator[Callable[[], list[str]]]:
     """The rings since the last call, in order; waits for no more than what is committed."""
     with psycopg.connect(dsn, autocommit=True) as listening:
-        listening.execute(f'listen "{channel("partbox")}"')
+        listening.execute(f'listen "{build_channel_name("partbox")}"')
 
         def heard() -> list[str]:
             listening.execute("select 1")  # notifications of what was committed before come with its answer

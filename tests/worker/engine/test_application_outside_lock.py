@@ -20,7 +20,7 @@ class Application:
         self.asked.add(name)
         if self.worker is not None:
             context = self.worker._worker._context
-            held = context.engine.lock._is_owned() or any(each._lock.locked() for each in context.routes.all())
+            held = context.engine.lock._is_owned() or any(each._lock.locked() for each in context.routes.list_all())
             if held:
                 self.within_a_lock.add(name)
 

@@ -18,8 +18,8 @@ class Home:
 
     def __init__(self, number):
         self.number, self.incarnation = number, 1
-        self.lost = self.is_stopping = False
-        self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
+        self.is_lost = self.is_stopping = False
+        self.parked = SimpleNamespace(unsaved_deletions={}, chains={KEY: None})
 
 
 def partition(number=1):
@@ -34,11 +34,11 @@ def row(id=1, *, accused=False):
 def end(home, row):
     """Its handler is done, which is not saved yet."""
     row.end_trial()
-    home.parked.deleting[row.id] = b""
+    home.parked.unsaved_deletions[row.id] = b""
 
 
 def admitted(charges, *rows, of=None):
-    return [charges.admit(of or partition(), KEY, each) for each in rows]
+    return [charges.admit_suspect(of or partition(), KEY, each) for each in rows]
 
 
 def test_no_more_than_the_limit_run():
@@ -59,13 +59,13 @@ def test_a_turn_ends_when_the_outcome_is_saved():
     assert admitted(charges, first, of=home) == [True]
     end(home, first)
     assert admitted(charges, accused, of=home) == [False]
-    del home.parked.deleting[1]
+    del home.parked.unsaved_deletions[1]
     assert list(charges.take_next_trials()) == [(home, KEY)]
     assert admitted(charges, accused, of=home) == [True]
-    accused.load()
+    accused.mark_loaded()
     accused.park(RowState.READY, 1, blocks=True)
     assert admitted(charges, row(3), of=home) == [False]
-    accused.saved()
+    accused.note_saved()
     assert admitted(charges, row(3), of=home) == [True]
 
 
@@ -73,28 +73,28 @@ def test_what_has_ended_but_is_not_saved_is_bounded():
     charges, home = Charges(LIMIT), partition()
     for id in range(100):
         each = row(id)
-        if charges.admit(home, KEY, each):
+        if charges.admit_suspect(home, KEY, each):
             end(home, each)
-    assert len(home.parked.deleting) == LIMIT + MAX_UNSAVED
+    assert len(home.parked.unsaved_deletions) == LIMIT + MAX_UNSAVED
 
 
 def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
     charges, lost, anew = Charges(2), partition(), partition()
     assert admitted(charges, row(1), of=lost) == [True]
     assert admitted(charges, row(2), of=anew) == [True]
-    lost.lost, anew.incarnation = True, 2
+    lost.is_lost, anew.incarnation = True, 2
     assert admitted(charges, row(3, accused=True)) == [True]
 
 
 def test_suspects_that_block_nothing_have_their_turn_too():
     charges, first, home = Charges(LIMIT), row(1), partition(7)
-    assert charges.admit(home, None, first)
-    assert not charges.admit(home, None, row(2, accused=True))
-    assert not charges.admit(home, None, row(3))  # behind the accused one
+    assert charges.admit_suspect(home, None, first)
+    assert not charges.admit_suspect(home, None, row(2, accused=True))
+    assert not charges.admit_suspect(home, None, row(3))  # behind the accused one
     assert charges.take_keyless() == set()
     first.end_trial()
     assert charges.take_keyless() == {7}
-    assert charges.admit(home, None, row(2, accused=True))
+    assert charges.admit_suspect(home, None, row(2, accused=True))
 
 
 def test_who_waits_is_woken_when_another_has_ended():
@@ -105,11 +105,11 @@ def test_who_waits_is_woken_when_another_has_ended():
     with engine.lock:
         assert admitted(engine.charges, first, row(2), of=home) == [True, False]
         engine.wake_next_trials()
-    assert engine.next_wakeup() is None
+    assert engine.find_next_wakeup() is None
     first.end_trial()
     with engine.lock:
         engine.wake_next_trials()
-    assert engine.next_wakeup() == 0.0
+    assert engine.find_next_wakeup() == 0.0
     assert calls
 
 
@@ -131,14 +131,14 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
     def ask(each):
         if each.id in done or each in running or each in unsaved:
             return
-        if charges.admit(home, keys[each.id], each):
+        if charges.admit_suspect(home, keys[each.id], each):
             running.append(each)
         noted = [*running, *unsaved]
         assert len(running) <= limit
-        assert len(noted) == 1 or not any(one.accused for one in noted)
+        assert len(noted) == 1 or not any(one.is_accused for one in noted)
 
     def ask_keyless():
-        for each in sorted((one for one in rows if keys[one.id] is None), key=lambda one: not one.accused):
+        for each in sorted((one for one in rows if keys[one.id] is None), key=lambda one: not one.is_accused):
             ask(each)
 
     for each in chance.sample(rows, len(rows)):
@@ -150,7 +150,7 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
             unsaved.append(each)
         elif unsaved:
             for each in unsaved:
-                del home.parked.deleting[each.id]
+                del home.parked.unsaved_deletions[each.id]
                 done.add(each.id)
             unsaved.clear()
         for _, key in list(charges.take_next_trials()):

@@ -56,7 +56,7 @@ def filled(lane: Lane, *ids: int) -> Taken:
 
 def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
     with engine.lock:
-        lane = partition.lane(KEY)
+        lane = partition.ensure_lane(KEY)
         queue = filled(lane, *range(1, 7))
         lane.park_waiting()
         assert (queue.taken.id, [each.id for each in partition.parked.chains[KEY].rows]) == (1, [2, 3, 4, 5, 6])
@@ -66,7 +66,7 @@ def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones(engine: 
     with engine.lock:
         queue = filled(partition.shared_lane, *range(1, 7))
         take_split_lanes = partition.lanes[KEY].queue
-        assert (partition.shared_lane.event(queue.taken).id, [each.id for each in take_split_lanes]) == (
+        assert (partition.shared_lane.build_event(queue.taken).id, [each.id for each in take_split_lanes]) == (
             1,
             [2, 3, 4, 5, 6],
         )
@@ -87,8 +87,8 @@ def test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanw
     shared_lane = partition.shared_lane
     with engine.lock:
         queue = filled(shared_lane, 1, 2, 3)
-        engine.scheduler.begin(shared_lane, 0.0)
-        event = shared_lane.event(queue.popleft())
+        engine.scheduler.begin_transactional(shared_lane, 0.0)
+        event = shared_lane.build_event(queue.popleft())
         lane = partition.lanes[KEY]
     engine.outcomes.put_back(shared_lane, event)
     with engine.lock:
@@ -101,9 +101,9 @@ def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
     shared_lane = partition.shared_lane
     with engine.lock:
         queue = filled(shared_lane, 5)
-        engine.scheduler.begin(shared_lane, 0.0)
-        event = shared_lane.event(queue.popleft())
-        partition.parked.load([StoredRow(5, 4, *KEY, "ready", 0, None, False, None)], LooseRows(), 0.0)
+        engine.scheduler.begin_transactional(shared_lane, 0.0)
+        event = shared_lane.build_event(queue.popleft())
+        partition.parked.load_rows([StoredRow(5, 4, *KEY, "ready", 0, None, False, None)], LooseRows(), 0.0)
     engine.outcomes.put_back(shared_lane, event)
     with engine.lock:
         assert ([*shared_lane.queue], [each.id for each in partition.parked.chains[KEY].rows]) == ([], [4, 5])
@@ -114,25 +114,28 @@ def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_join
     engine: Engine, partition: Partition, meanwhile: str
 ) -> None:
     with engine.lock:
-        lane = partition.lane(KEY)
+        lane = partition.ensure_lane(KEY)
         filled(lane, 1, 2)
-        engine.scheduler.begin(lane, 0.0)
+        engine.scheduler.begin_transactional(lane, 0.0)
         partition.is_stopping = meanwhile == "it stops"
         partition.incarnation += meanwhile == "it is read anew"
         if meanwhile == "something was done before":
             partition.resumption.remembered.add((9, b""))
-    joined = engine.outcomes.join([lane], Destination(EVERYTHING, "the handler"), 10, 10)
+    joined = engine.outcomes.join_lanes([lane], Destination(EVERYTHING, "the handler"), 10, 10)
     assert [event.id for each in joined for event in each.events] == ([1, 2] if meanwhile == "nothing" else [])
 
 
 def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partition: Partition) -> None:
     with engine.lock:
-        lanes = [partition.lane(("Key", str(number))) for number in range(5)]
+        lanes = [partition.ensure_lane(("Key", str(number))) for number in range(5)]
         for lane in lanes:
             filled(lane, 1, 2, 3)
         engine.scheduler.make_ready(lanes)
     to = Destination(EVERYTHING, "the handler")
-    assert [engine.scheduler.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
+    assert [engine.scheduler.take_joining(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [
+        lanes[:2],
+        lanes[2:4],
+    ]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -148,8 +151,8 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
         shared_lane.queue.extend(rows)
         if known:
             shared_lane.types.add({*kinds}, replace=True)
-        engine.scheduler.begin(shared_lane, 0.0)
-    joined = engine.outcomes.join([shared_lane], Destination(routes, "the handler"), 10, 10)
+        engine.scheduler.begin_transactional(shared_lane, 0.0)
+    joined = engine.outcomes.join_lanes([shared_lane], Destination(routes, "the handler"), 10, 10)
     taken = kinds.split("B", maxsplit=1)[0]
     assert [event.event_type for each in joined for event in each.events] == [*taken]
     assert [*shared_lane.queue] == rows[len(taken) :]
@@ -162,13 +165,13 @@ def test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet(
         shared_lane = partition.shared_lane
         shared_lane.claim = ClaimContext(1, "default", Codecs())
         shared_lane.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in (1, 2, 3))
-        engine.scheduler.begin(shared_lane, 1.0)
-    joined = engine.outcomes.join([shared_lane], Destination(EVERYTHING, "the handler"), 2, 2)
-    assert engine.scheduler.running() == [shared_lane]
-    assert engine.outcomes.finish(joined) == []
-    assert (engine.scheduler.running(), shared_lane.in_hand) == ([], ())
+        engine.scheduler.begin_transactional(shared_lane, 1.0)
+    joined = engine.outcomes.join_lanes([shared_lane], Destination(EVERYTHING, "the handler"), 2, 2)
+    assert engine.scheduler.list_running() == [shared_lane]
+    assert engine.outcomes.finish_list(joined) == []
+    assert (engine.scheduler.list_running(), shared_lane.in_hand) == ([], ())
     engine.scheduler.split_blocking_lanes(
-        WatchedLanes(8.0, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 9.0, in_time=True
+        WatchedLanes(8.0, woke_in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 9.0, in_time=True
     )
     assert [row[1] for row in shared_lane.queue] == [3]
 
@@ -181,10 +184,10 @@ def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
         shared_lane = partition.shared_lane
         shared_lane.claim = ClaimContext(1, "default", Codecs())
         shared_lane.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in range(1, 102))
-        engine.scheduler.begin(shared_lane, 1.0)
-    engine.outcomes.join([shared_lane], Destination(EVERYTHING, "the handler"), 100, 100)
+        engine.scheduler.begin_transactional(shared_lane, 1.0)
+    engine.outcomes.join_lanes([shared_lane], Destination(EVERYTHING, "the handler"), 100, 100)
     now = 1.0 + took * LANE_COST * 100
-    glance = WatchedLanes(now - 0.0001, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)})
+    glance = WatchedLanes(now - 0.0001, woke_in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)})
     engine.scheduler.split_blocking_lanes(glance, now, in_time=True)
     assert len(shared_lane.queue) == (took < 1)
 
@@ -194,9 +197,9 @@ def test_a_line_of_which_no_handler_runs_does_not_wait_in_one(engine: Engine, pa
         shared_lane = partition.shared_lane
         shared_lane.claim = ClaimContext(1, "default", Codecs())
         shared_lane.queue.extend([(5, 1, b"e" * 16, "A", "Key", "k")])
-        engine.scheduler.begin(shared_lane, 1.0)
+        engine.scheduler.begin_transactional(shared_lane, 1.0)
     engine.scheduler.split_blocking_lanes(
-        WatchedLanes(1.5, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 2.0, in_time=True
+        WatchedLanes(1.5, woke_in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 2.0, in_time=True
     )
     assert len(shared_lane.queue) == 1
 
@@ -218,4 +221,4 @@ def test_a_line_knows_the_types_of_all_that_wait(steps: list[frozenset[str] | st
             else:
                 types.add({*in_hand}, replace=False)
                 waiting, in_hand = in_hand + waiting, []
-            assert types.known is None or types.known >= {*waiting}
+            assert types.known_types is None or types.known_types >= {*waiting}

@@ -28,7 +28,7 @@ def engine():
     def poll():
         engine.woken += 1
 
-    engine.wakes.poll = poll
+    engine.wakes.wake_poller = poll
     engine.limits.limit_key_of = lambda event: ("handler", None)
     engine.limits.set_limits({"handler": EVERY}, 0.0)
     engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
@@ -49,29 +49,29 @@ def add(engine, *ids):
 
 
 def run(engine, now, ended=()):
-    return engine.scheduler.next(ended, now, trusted=True, waits=False)
+    return engine.scheduler.take_next_lanes(ended, now, trusted=True, waits=False)
 
 
 def test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no_others(engine):
     add(engine, 1, 2, 3)
-    assert engine.limits.next_at(0.0) == pytest.approx(1.0)
+    assert engine.limits.find_next_check(0.0) == pytest.approx(1.0)
     assert run(engine, 0.1) is NoLane.IDLE
     assert engine.woken == 0
     engine.limits.set_limits({"handler": Limit(Rate(2_560.0))}, 0.1)
     assert engine.woken == 1
-    assert engine.limits.next_at(0.1) == pytest.approx(0.19)
+    assert engine.limits.find_next_check(0.1) == pytest.approx(0.19)
     assert not engine.limits.is_due(0.18)
     assert engine.limits.is_due(0.2)
     engine.limits.give_permits(0.2)
     (lane,) = run(engine, 0.2)
     assert lane.queue[0].id == 1
-    assert engine.limits.covers(lane, 1)
-    assert not engine.limits.covers(lane, 2)
+    assert engine.limits.has_permit(lane, 1)
+    assert not engine.limits.has_permit(lane, 2)
     assert engine.woken == 1  # who is awake asks by itself
 
 
 def test_a_runner_that_makes_the_next_turn_known_wakes_a_poller_that_knows_of_none(engine):
-    assert engine.limits.next_at(0.0) is None
+    assert engine.limits.find_next_check(0.0) is None
     add(engine, 1)
     assert run(engine, 0.1) is NoLane.IDLE
     assert run(engine, 0.2) is NoLane.IDLE
@@ -94,20 +94,20 @@ def test_what_waits_in_a_partition_that_is_given_up_waits_no_more(engine):
     add(engine, 1, 2)
     with engine.lock:
         engine.partitions[5].drain()
-        engine.owned(0.5)
-    assert engine.limits.waits() == []
+        engine.on_ownership_change(0.5)
+    assert engine.limits.list_waits() == []
     engine.limits.give_permits(2.0)
     for lane in (run(engine, 2.0), run(engine, 2.0)):
-        assert engine.limits.covers(lane[0]) is False
+        assert engine.limits.has_permit(lane[0]) is False
 
 
 def test_a_limit_that_is_lifted_lets_all_go_and_the_engine_is_as_before(engine):
     add(engine, 1, 2)
     engine.limits.set_limits({}, 0.1)
-    assert engine.scheduler.limited is None
+    assert engine.scheduler.limited_queue is None
     assert [run(engine, 0.1)[0].queue[0].id for _ in range(2)] == [1, 2]
     engine.limits.set_limits({}, 0.2)
-    assert engine.limits.next_at(0.2) is None
+    assert engine.limits.find_next_check(0.2) is None
 
 
 def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_back_turn_by_turn(engine):
@@ -116,12 +116,12 @@ def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_
     with engine.lock:
         for lane in lanes:  # each failed before, and is due again
             event = lane.queue.popleft()
-            engine.outcomes.note(lane, event, DEFERRED)
-            event.parked.saved()
-            event.parked.load()
+            engine.outcomes.note_verdict(lane, event, DEFERRED)
+            event.parked.note_saved()
+            event.parked.mark_loaded()
             lane.queue.append(event)
     engine.limits.give_permits(1.0)
-    away = [each.park for each in partition.parked.pending.values() if each.row.stage.value == "unsaved"]
+    away = [each.parked_save for each in partition.parked.pending_parks.values() if each.row.stage.value == "unsaved"]
     delays = sorted(each.delay for each in away if each.delay != 1.5)
     assert len(delays) == 3
     assert delays == pytest.approx([MIN_LANES, MIN_LANES + 1, MIN_LANES + 2])  # after those that stay in line
@@ -130,7 +130,7 @@ def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_
 def put_away(engine, *ids, now):
     """Have events fill a window, so that they leave it, and save them."""
     partition = engine.partitions[5]
-    partition.loaded(0)
+    partition.finish_loading(0)
     add(engine, *ids)
     with engine.lock:
         engine.scheduler.evict_slow([partition], now)
@@ -143,23 +143,23 @@ def save(engine, now):
     with engine.lock:
         parks, done_ids, _ = parked.take_unsaved()
         for key in parked.note_committed(parks, done_ids, now):
-            engine.wake(engine.partitions[5], key)
+            engine.schedule_wakeup(engine.partitions[5], key)
     return [each.row.id for each in parks]
 
 
 def come_back(engine, now):
     """Fetch and queue the rows that may run; the ids of the heads."""
-    woken, _ = engine.parked_scheduler.wake(now, 50)
+    woken, _ = engine.parked_scheduler.take_due_keys(now, 50)
     rows = [each for one in woken for each in one.rows]
-    engine.parked_scheduler.queue(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
+    engine.parked_scheduler.queue_woken(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
     return [one.rows[0].id for one in woken]
 
 
 def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order_and_without_a_save(engine):
     put_away(engine, *range(1, 11), now=0.5)
-    parked, (waits,) = engine.partitions[5].parked, engine.limits.waits()
+    parked, (waits,) = engine.partitions[5].parked, engine.limits.list_waits()
     assert (waits.events, waits.since) == (10, 0.5)
-    assert (parked.open, parked.waiting) == (0, 10)
+    assert (parked.open_count, parked.waiting_count) == (0, 10)
     assert come_back(engine, 0.6) == []
     engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == [1, 2]  # as many as start within the next two seconds
@@ -167,12 +167,12 @@ def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order
         (lane,) = run(engine, id + 0.01)
         event = lane.take_first()
         assert event.id == id
-        assert engine.outcomes.settle(lane, event, None)
+        assert engine.outcomes.settle_event(lane, event, None)
         run(engine, id + 0.02, [lane])
         assert save(engine, id + 0.03) == []
         engine.limits.give_permits(id + 0.04)
         assert come_back(engine, id + 0.04) == [id + 2]
-    assert parked.waiting == 2
+    assert parked.waiting_count == 2
 
 
 def test_what_comes_back_goes_before_what_was_just_read(engine):
@@ -190,17 +190,21 @@ def test_a_row_that_says_that_it_waits_is_put_away_again_without_a_save(engine):
     with engine.lock:  # as after a claim: nobody knows for whom they wait
         for key, chain in parked.chains.items():
             chain.rows[0].due = 0.0
-            engine.wake(engine.partitions[5], key)
+            engine.schedule_wakeup(engine.partitions[5], key)
     assert come_back(engine, 0.6) == [*range(1, MIN_LANES + 4)]
     engine.limits.give_permits(2.0)
     assert save(engine, 2.0) == []
-    assert [row.id for row in parked.list_blocking() if not row.loaded] == [MIN_LANES + 1, MIN_LANES + 2, MIN_LANES + 3]
-    assert (parked.open, parked.waiting) == (0, MIN_LANES + 3)
+    assert [row.id for row in parked.list_blocking() if not row.is_loaded] == [
+        MIN_LANES + 1,
+        MIN_LANES + 2,
+        MIN_LANES + 3,
+    ]
+    assert (parked.open_count, parked.waiting_count) == (0, MIN_LANES + 3)
 
 
 def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(engine):
     partition = engine.partitions[5]
-    partition.loaded(0)
+    partition.finish_loading(0)
     lanes = [Lane(partition, (None, id)) for id in range(1, 6)]
     for lane in lanes:
         lane.queue.append(DeliveredEvent(row(lane.key[1], None), CLAIM))
@@ -211,8 +215,8 @@ def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(
     engine.limits.give_permits(0.7)
     assert engine.parked_scheduler.take_keyless() == {5}
     asked = engine.parked_scheduler.build_due_query([5], 100)
-    assert asked.early == [1, 2]
-    engine.parked_scheduler.admit(asked, [], set(), 0.7)
+    assert asked.early_ids == [1, 2]
+    engine.parked_scheduler.admit_due(asked, [], set(), 0.7)
     assert engine.parked_scheduler.take_keyless() == set()
 
 
@@ -220,12 +224,12 @@ def test_what_waits_for_a_lifted_limit_all_comes_back(engine):
     put_away(engine, *range(1, 11), now=0.5)
     engine.limits.set_limits({}, 0.6)
     assert come_back(engine, 0.6) == [*range(1, 11)]
-    assert engine.limits.waits() == ()
+    assert engine.limits.list_waits() == ()
 
 
 def test_what_was_put_away_before_its_park_is_saved_comes_back_after_that(engine):
     partition = engine.partitions[5]
-    partition.loaded(0)
+    partition.finish_loading(0)
     add(engine, 1, 2, 3)
     with engine.lock:
         engine.scheduler.evict_slow([partition], 0.5)
@@ -240,8 +244,8 @@ def test_what_was_put_away_in_a_partition_that_is_given_up_is_forgotten(engine):
     put_away(engine, 1, 2, 3, now=0.5)
     with engine.lock:
         engine.partitions[5].drain()
-        engine.owned(0.6)
-    assert engine.limits.waits() == []
+        engine.on_ownership_change(0.6)
+    assert engine.limits.list_waits() == []
     engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == []
 
@@ -252,9 +256,9 @@ def test_a_long_lane_leaves_a_full_window_and_all_of_it_waits(engine):
     lane.queue.extend(DeliveredEvent(row(id, "k1"), CLAIM) for id in range(2, 9))
     with engine.lock:
         engine.scheduler.evict_slow([partition], 0.5)
-        states = {each.row.id: each.row.state for each in partition.parked.pending.values()}
+        states = {each.row.id: each.row.state for each in partition.parked.pending_parks.values()}
     assert states == {1: "deferred", **dict.fromkeys(range(2, 9), "held")}
-    assert (partition.parked.open, partition.parked.waiting) == (0, 8)
+    assert (partition.parked.open_count, partition.parked.waiting_count) == (0, 8)
 
 
 def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine):
@@ -272,11 +276,11 @@ def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine)
 
 def test_what_was_handed_over_and_is_in_line_brakes_nothing(engine):
     parked = engine.partitions[5].parked
-    engine.partitions[5].loaded(0)
+    engine.partitions[5].finish_loading(0)
     rows = [StoredRow(5, id, "Key", "k1", "ready", 0, None, False, None) for id in (1, 2, 3)]
     with engine.lock:
-        for key in parked.load(rows, LooseRows(), 0.5):
-            engine.wake(engine.partitions[5], key)
-    assert (parked.open, parked.waiting) == (3, 0)
+        for key in parked.load_rows(rows, LooseRows(), 0.5):
+            engine.schedule_wakeup(engine.partitions[5], key)
+    assert (parked.open_count, parked.waiting_count) == (3, 0)
     come_back(engine, 0.5)
-    assert (parked.open, parked.waiting) == (0, 3)
+    assert (parked.open_count, parked.waiting_count) == (0, 3)

@@ -48,12 +48,12 @@ def forgotten() -> Iterator[None]:
 FORGOTTEN: dict[str, Callable[[Engine, Partition], Any]] = {
     "to touch": lambda engine, partition: engine.mark_dirty(partition),
     "to gather": lambda engine, _: engine.take_dirty(),
-    "to wake": lambda engine, partition: engine.wake(partition, ("Key", "k")),
-    "to finish": lambda _, partition: partition.finish([(0, 10, b"")]),
+    "to wake": lambda engine, partition: engine.schedule_wakeup(partition, ("Key", "k")),
+    "to finish": lambda _, partition: partition.finish_rows([(0, 10, b"")]),
     "to look at what blocks": lambda engine, partition: engine.park_followers(partition, [("Key", "k")]),
     "to stop": lambda _, partition: partition.drain(),
     "to forget": lambda _, partition: partition.reset(0.0),
-    "to ask for a lane": lambda _, partition: partition.lane(("Key", "k")),
+    "to ask for a lane": lambda _, partition: partition.ensure_lane(("Key", "k")),
 }
 
 
@@ -70,7 +70,7 @@ def test_to_forget_the_lock_fails(engine: Engine, what: str) -> None:
 def test_to_take_the_lock_twice_fails() -> None:
     worker = context()
     with worker.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
-        LoadReport(worker).report()
+        LoadReport(worker).report_load()
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -102,8 +102,9 @@ def test_every_field_of_a_partition_that_is_not_named_is_guarded(engine: Engine)
 
 
 UNLOCKED = {  # one value that may be out of date; then what is the poller's own
-    "Claims.count", "Credits.is_starved", "Saves.has_waiting_suspects", "Transactions.waiting",
-    "Credits.note_backlog", "Credits.bytes_for_payloads", "Credits.came", "Credits.note_timeout", "Intake.needs_parts",
+    "Claims.count_partitions", "Credits.is_starved", "Saves.has_waiting_suspects", "Transactions.has_waiting",
+    "Credits.note_backlog", "Credits.bytes_for_payloads", "Credits.note_poll_in_time", "Credits.note_timeout",
+    "Intake.needs_parts",
 }  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     def dropped() -> None:
         with engine.lock:
             if engine.partitions:
-                engine.drop(next(iter(engine.partitions.values())))
+                engine.drop_partition(next(iter(engine.partitions.values())))
 
     class Dropping(type(engine.lock)):  # type: ignore[misc]
         """The saver drops one each time that the poller has let go of the lock."""
@@ -151,18 +152,25 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     for partition in engine.partitions.values():
         partition.__dict__["_lock"] = lock
     seen = [TickPartition(*_seen(number)) for number in numbers]
-    look = IdleCheck(Fence(1, 0), ended=False, up=0.0)
-    monkeypatch.setattr(cursors, "tick", lambda *arguments: TickResult(look, 1, seen, {}, {}))
-    monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
-    monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
-    monkeypatch.setattr("partbox.db.delivery.parked.loose_rows", lambda *arguments: {})
-    monkeypatch.setattr("partbox.db.delivery.parked.ahead", lambda *arguments: [])
-    ownership.me = worker.slot.instance = uuid4()
+    look = IdleCheck(Fence(1, 0), has_ended=False, flag_up_for=0.0)
+    monkeypatch.setattr(cursors, "run_tick", lambda *arguments: TickResult(look, 1, seen, {}, {}))
+    monkeypatch.setattr(cursors, "take_up_partitions", lambda *arguments: [])  # what was dropped is not mine any more
+    monkeypatch.setattr("partbox.db.delivery.parked.list_blocking", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.delivery.parked.count_loose_rows", lambda *arguments: {})
+    monkeypatch.setattr("partbox.db.delivery.parked.list_ahead", lambda *arguments: [])
+    ownership.instance_id = worker.slot.instance = uuid4()
     for _ in range(3):
         ownership.tick(None)  # type: ignore[arg-type]
     assert not engine.partitions
 
 
 def _seen(number: int) -> list[Any]:
-    values = {"partition": number, "owned": True, "assigned": True, "free": False, "epoch": 1, "parked_version": 1}
+    values = {
+        "partition": number,
+        "is_owned": True,
+        "is_assigned": True,
+        "is_free": False,
+        "epoch": 1,
+        "parked_version": 1,
+    }
     return [values.get(name) for name in TickPartition._fields]

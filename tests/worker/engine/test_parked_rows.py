@@ -47,7 +47,7 @@ def test_parked_rows_wait_for_the_handlers_of_an_earlier_ownership_too(desk_with
 # A claim commits before the parked rows are loaded. If that statement fails on a live connection (a timeout), it
 # must be made up for: until then blocked keys are unknown, and their events would be delivered past what is parked.
 def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(desk_with, monkeypatch):
-    desk, blocking, failures = desk_with(retry=f"fixed:{LATER}"), parked.blocking, []
+    desk, blocking, failures = desk_with(retry=f"fixed:{LATER}"), parked.list_blocking, []
 
     def failing(conn, *rest):
         if not failures:
@@ -65,7 +65,7 @@ def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(
     with desk.outbox.worker():
         eventually(lambda: desk.states() == {1: "retrying"}, SOON)
     desk.publish("k", 2)
-    monkeypatch.setattr(parked, "blocking", failing)
+    monkeypatch.setattr(parked, "list_blocking", failing)
     with desk.outbox.worker():
         eventually(lambda: 2 in desk.numbers() or desk.states().get(2) == "held", SOON)
     assert failures
@@ -75,12 +75,12 @@ def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(
 # The poller lists what is taken, then asks what is due. A row parked and committed in between is found; if the saver
 # then cleared its mark as taken, it would be found again while it runs, and run twice.
 def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(desk_with, monkeypatch):
-    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, ParkedScheduler._queue_due
+    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.load_due, ParkedScheduler._queue_due
     asking, inside, saved, found, again = (threading.Event() for _ in range(5))
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
         answer = save(conn, schema, subscription, me, savings, parks, *rest, **more)
-        if asking.is_set() and any(each.new for each in parks) and not saved.is_set():
+        if asking.is_set() and any(each.is_new for each in parks) and not saved.is_set():
             saved.set()
             found.wait(1)
         return answer
@@ -105,7 +105,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
             again.wait(2)
 
     monkeypatch.setattr(cursors, "save", saving)
-    monkeypatch.setattr(parked, "due", asked)
+    monkeypatch.setattr(parked, "load_due", asked)
     monkeypatch.setattr(ParkedScheduler, "_queue_due", finding)
     desk.outbox.register(handle, "Counted", on_failure="continue")
     desk.publish("k", 1, deliver_after=LATER)
@@ -146,7 +146,7 @@ def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
 # Rows are fetched 200 a tick, bodies and all. Those that become due together must not all be fetched before handlers
 # get to them: that would go past window and window_bytes, and each tick would ask past them all.
 def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatch):
-    tick, ticks, inside, release = cursors.tick, [], threading.Event(), threading.Event()
+    tick, ticks, inside, release = cursors.run_tick, [], threading.Event(), threading.Event()
 
     def ticking(*args):
         ticks.append(1)
@@ -160,11 +160,11 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
     desk.publish(None, *range(1_000), deliver_after=LATER)
     with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(release):
         eventually(lambda: len(desk.parked()) == 1_000)
-        monkeypatch.setattr(cursors, "tick", ticking)
+        monkeypatch.setattr(cursors, "run_tick", ticking)
         desk.make_due()
         assert inside.wait(SOON)
         eventually(lambda: len(ticks) >= 8)
         with worker._worker.engine.lock:
-            taken = sum(len(each.parked.taken) for each in worker._worker.engine.partitions.values())
+            taken = sum(len(each.parked.loose_rows) for each in worker._worker.engine.partitions.values())
         release.set()
         assert taken <= 2 * MAX_ROWS

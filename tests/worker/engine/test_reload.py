@@ -18,7 +18,7 @@ class Between:
     def __init__(self, monkeypatch):
         self.act = None
         self.note_committed = threading.Event()
-        look, note_committed = ownership.parked.blocking, ParkedRows.note_committed
+        look, note_committed = ownership.parked.list_blocking, ParkedRows.note_committed
 
         def looked(*where):
             rows = look(*where)
@@ -34,7 +34,7 @@ class Between:
             self.note_committed.set()
             return keys
 
-        monkeypatch.setattr(ownership.parked, "blocking", looked)
+        monkeypatch.setattr(ownership.parked, "list_blocking", looked)
         monkeypatch.setattr(ParkedRows, "note_committed", noted)
 
 

@@ -14,7 +14,7 @@ from partbox.worker.engine.resumption import RecordIdentity
 @pytest.fixture
 def partition() -> Partition:
     partition = Partition(OwnedPartition(5, 1, "1:1:", 0, 0, 0, None), 0.0, window=100, dead_letters=False)
-    partition.parked.version, partition.parked.due_read = 1, True
+    partition.parked.version, partition.parked.has_read_due = 1, True
     return partition
 
 
@@ -27,7 +27,7 @@ def remembering(partition: Partition, *ids: int) -> set[RecordIdentity]:
 
 def kept(partition: Partition, saved: int) -> Collection[int]:
     """The ids that are remembered when a cursor is saved whose floor and last id are this one."""
-    partition.resumption.saved(Page("1:1:", saved), saved, partition.parked)
+    partition.resumption.note_saved(Page("1:1:", saved), saved, partition.parked)
     return {id for id, _ in partition.resumption.remembered}
 
 
@@ -44,13 +44,13 @@ def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(
 ) -> None:
     remembering(partition, 2, 3)
     if key is None:
-        partition.parked.taken[3] = ParkedRow(3, RowState.READY, 0, False)
+        partition.parked.loose_rows[3] = ParkedRow(3, RowState.READY, 0, False)
     else:
-        partition.parked.load([StoredRow(5, 3, "A", key, "ready", 0, None, False, None)], LooseRows(), 0.0)
+        partition.parked.load_rows([StoredRow(5, 3, "A", key, "ready", 0, None, False, None)], LooseRows(), 0.0)
     assert kept(partition, 9) == {3}
 
 
 def test_nothing_is_forgotten_before_it_is_known_what_is_parked(partition: Partition) -> None:
     remembering(partition, 1)
-    partition.parked.due_read = False
+    partition.parked.has_read_due = False
     assert kept(partition, 9) == {1}

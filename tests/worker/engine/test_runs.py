@@ -22,8 +22,8 @@ class Crew:
         self.running: list[list[Lane]] = []  # the lanes in hand of each runner that has some
         self.elsewhere: list[list[Lane]] = []  # those that run in the event loop
         self.awake = self.waiting = self.calls = self.keys = 0
-        self.engine.wakes.run, self.engine.wakes.hire = self._call, self._hire
-        self.engine.wakes.busy = lambda busy: self.seen.update([f"busy {busy}"])
+        self.engine.wakes.wake_runner, self.engine.wakes.hire_runner = self._call, self._hire
+        self.engine.wakes.report_busy = lambda busy: self.seen.update([f"busy {busy}"])
 
     def _call(self) -> None:
         self.calls += 1
@@ -34,13 +34,13 @@ class Crew:
     def publish(self) -> None:
         with self.engine.lock:
             self.keys += 1
-            lane = self.engine.partitions[5].lane(("Key", str(self.keys)))
+            lane = self.engine.partitions[5].ensure_lane(("Key", str(self.keys)))
             self.scheduler.make_ready([lane])
 
     def ask(self, ended: list[Lane], *, trusted: bool = True) -> NoLane | None:
         """One that is awake asks; what came of it if it has no lanes now."""
         self.awake -= 1
-        lanes = self.scheduler.next(ended, 0.0, trusted=trusted, waits=True)
+        lanes = self.scheduler.take_next_lanes(ended, 0.0, trusted=trusted, waits=True)
         if isinstance(lanes, list):
             self.running.append(lanes)
             return None
@@ -62,7 +62,7 @@ class Crew:
         self.ask([])
 
     def end_elsewhere(self) -> None:
-        self.scheduler.end(self.elsewhere.pop(0))
+        self.scheduler.end_lanes(self.elsewhere.pop(0))
 
     def answer(self) -> None:
         """One that waits takes a call."""
@@ -72,7 +72,7 @@ class Crew:
     def unasked(self) -> bool:
         """A lane is ready, a place is free, and nobody is going to look."""
         free = len(self.running) + len(self.elsewhere) < self.scheduler._concurrency
-        return bool(self.scheduler._ready) and free and not self.awake and not self.calls
+        return bool(self.scheduler._ready_queue) and free and not self.awake and not self.calls
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 4])
@@ -107,7 +107,7 @@ def test_two_places_that_get_free_at_once_are_looked_at_by_two_runners() -> None
     crew.publish()
     crew.answer()
     assert crew.ask([]) is NoLane.FULL
-    assert (len(crew.elsewhere), len(crew.scheduler._ready), crew.waiting) == (2, 2, 1)
+    assert (len(crew.elsewhere), len(crew.scheduler._ready_queue), crew.waiting) == (2, 2, 1)
     crew.end_elsewhere()
     crew.end_elsewhere()
     assert (crew.calls, crew.awake) == (1, 1)

@@ -25,12 +25,12 @@ class Effects:
         self.transactions = self.engine.transactions
         self.transactions.is_transactional = lambda event: True
         self.engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
-        self.engine.claims.loaded(self.engine.claims.loading([5]), ParkedIndex([], {}, []), {5: 0}, 0.0)
+        self.engine.claims.finish_loading(self.engine.claims.begin_loading([5]), ParkedIndex([], {}, []), {5: 0}, 0.0)
         self.partition = self.engine.partitions[5]
         claim = ClaimContext(1, "default", Codecs())
         with self.engine.lock:
             self.partition.progress.take_page(Page("1:1:", 0), [], [*range(1, EVENTS + 1)])
-            self.lane = self.partition.lane(("Key", "k"))
+            self.lane = self.partition.ensure_lane(("Key", "k"))
             self.lane.queue.extend(DeliveredEvent(row(id), claim) for id in range(1, EVENTS + 1))
             self.lane.is_active = True
             self.transactions.queue_lane(self.lane)
@@ -44,7 +44,7 @@ class Effects:
         for _ in range(events):
             picked = self.transactions.start_next(opened, 0.0)
             assert picked is not None
-            self.transactions.ran(opened, RunOutcome(*picked, None))
+            self.transactions.note_run_outcome(opened, RunOutcome(*picked, None))
         return opened
 
 
@@ -56,12 +56,12 @@ def effects() -> Effects:
 def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Effects) -> None:
     opened = effects.run()
     assert effects.partition.in_transaction
-    saves = effects.transactions.note(opened, 0.0)
-    assert [save.saving().last_id for save in saves] == [EVENTS]
-    effects.transactions.saved(opened)
+    saves = effects.transactions.record_outcomes(opened, 0.0)
+    assert [save.build_cursor_save().last_id for save in saves] == [EVENTS]
+    effects.transactions.note_saved(opened)
     effects.transactions.note_committed(opened, saves, 1.0)
     assert effects.transactions.end(opened) is None
-    assert (effects.partition.in_transaction, effects.lane.running, opened.stage) == (False, False, Stage.OVER)
+    assert (effects.partition.in_transaction, effects.lane.is_running, opened.stage) == (False, False, Stage.OVER)
     assert effects.partition.last_save.last_id == EVENTS
 
 
@@ -70,20 +70,20 @@ def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects
     assert not effects.transactions.suspend(), "nobody waits for a handler"
     assert effects.transactions.start_next(opened, 0.0) is None
     with pytest.raises(CalledOffError, match="a connection was lost"):
-        effects.transactions.note(opened, 0.0)
-    assert effects.transactions.failed(opened) is Stage.CONDEMNED
-    assert effects.lane.running, "until all is read anew"
+        effects.transactions.record_outcomes(opened, 0.0)
+    assert effects.transactions.note_failed(opened) is Stage.CONDEMNED
+    assert effects.lane.is_running, "until all is read anew"
     effects.transactions.set_connection(object(), uuid4())
-    assert not effects.lane.running
+    assert not effects.lane.is_running
 
 
 def test_one_that_fails_when_all_has_been_read_anew_ends_its_lanes_itself(effects: Effects) -> None:
     opened = effects.run(1)
     effects.transactions.suspend()
     effects.transactions.set_connection(object(), uuid4())
-    assert effects.lane.running
-    assert effects.transactions.failed(opened) is Stage.CONDEMNED
-    assert not effects.lane.running
+    assert effects.lane.is_running
+    assert effects.transactions.note_failed(opened) is Stage.CONDEMNED
+    assert not effects.lane.is_running
 
 
 @pytest.mark.parametrize("stage", [Stage.ENDING, Stage.SAVED])
@@ -91,22 +91,22 @@ def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_noth
     effects: Effects, stage: Stage
 ) -> None:
     opened = effects.run()
-    effects.transactions.note(opened, 0.0)
+    effects.transactions.record_outcomes(opened, 0.0)
     if stage is Stage.SAVED:
-        effects.transactions.saved(opened)
+        effects.transactions.note_saved(opened)
     assert effects.transactions.suspend()
     assert effects.partition.progress.has_finished(1)
-    assert effects.transactions.failed(opened) is Stage.CONDEMNED, "whoever waits goes on by itself"
+    assert effects.transactions.note_failed(opened) is Stage.CONDEMNED, "whoever waits goes on by itself"
     assert not effects.partition.progress.has_finished(1)
 
 
 def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects) -> None:
     opened = effects.run(1)
-    effects.transactions.note(opened, 0.0)
-    assert effects.transactions.failed(opened) is Stage.ENDING
+    effects.transactions.record_outcomes(opened, 0.0)
+    assert effects.transactions.note_failed(opened) is Stage.ENDING
     effects.transactions.end(opened)
     assert effects.transactions.begin() is None
-    assert not effects.transactions.waiting
+    assert not effects.transactions.has_waiting
     effects.transactions.set_connection(effects.conn, uuid4())
     assert effects.transactions.begin() is not None
 
@@ -117,9 +117,9 @@ def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects,
     if how == "lost":
         effects.engine.claims.lose([effects.partition.tenure])
     else:
-        effects.engine.claims.take_up([OwnedPartition(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
+        effects.engine.claims.replace_owned([OwnedPartition(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
     with pytest.raises(CalledOffError, match="partition 5 was lost"):
-        effects.transactions.note(opened, 0.0)
+        effects.transactions.record_outcomes(opened, 0.0)
     assert opened.stage is Stage.RUNNING
 
 
@@ -135,10 +135,10 @@ def test_a_connection_that_is_in_use_is_closed_when_the_transaction_ends(effects
 def test_no_stage_is_left_out_or_taken_back(effects: Effects) -> None:
     opened = effects.run(1)
     with pytest.raises(AssertionError, match="SAVED"):
-        effects.transactions.saved(opened)
+        effects.transactions.note_saved(opened)
     effects.transactions.end(opened)
     with pytest.raises(AssertionError, match="OVER"):
-        effects.transactions.note(opened, 0.0)
+        effects.transactions.record_outcomes(opened, 0.0)
 
 
 def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_other(effects: Effects) -> None:
@@ -152,11 +152,11 @@ def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_othe
         assert picked is not None
         lane, event = picked
         ran.append(event.id)
-        effects.transactions.ran(transaction, RunOutcome(lane, event, None))
+        effects.transactions.note_run_outcome(transaction, RunOutcome(lane, event, None))
         assert effects.transactions.start_next(transaction, 1.0) is None
         assert transaction.kind == (number + 1) % 2
-        saves = effects.transactions.note(transaction, 0.0)
-        effects.transactions.saved(transaction)
+        saves = effects.transactions.record_outcomes(transaction, 0.0)
+        effects.transactions.note_saved(transaction)
         effects.transactions.note_committed(transaction, saves, 2.0)
         effects.transactions.end(transaction)
     assert ran == [1, 2, 3]
@@ -171,14 +171,14 @@ def test_an_event_that_was_undone_is_the_first_of_the_next_transaction(effects: 
     assert effects.transactions.note_undone(opened, lane, event)
     effects.engine.outcomes.put_back(lane, event)
     assert effects.transactions.start_next(opened, 0.0) is None
-    saves = effects.transactions.note(opened, 0.0)
-    assert [save.saving().last_id for save in saves] == [1]
-    effects.transactions.saved(opened)
+    saves = effects.transactions.record_outcomes(opened, 0.0)
+    assert [save.build_cursor_save().last_id for save in saves] == [1]
+    effects.transactions.note_saved(opened)
     effects.transactions.note_committed(opened, saves, 1.0)
     effects.transactions.end(opened)
     assert not effects.partition.in_transaction
     following = effects.run(EVENTS - 1)
-    assert [judged.event.id for judged in following.judged] == [2, 3]
+    assert [judged.event.id for judged in following.run_outcomes] == [2, 3]
 
 
 def test_one_that_was_parked_while_it_ran_is_not_put_back(effects: Effects) -> None:

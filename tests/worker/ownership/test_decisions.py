@@ -4,7 +4,7 @@ from partbox.protocol.rows import TickPartition
 from partbox.worker.engine.claims import OwnedTenure
 from partbox.worker.engine.partition import Tenure
 from partbox.worker.engine.phase import Phase
-from partbox.worker.ownership.decision import Decision, decide, find_stale
+from partbox.worker.ownership.decision import Decision, decide_changes, find_stale
 
 NOTHING = Decision([], [], {}, may_claim=False)
 
@@ -18,39 +18,43 @@ def held(number=5, *, epoch=1, phase=Phase.RUNNING, is_releasing=False, version=
 
 
 def test_what_is_held_as_the_database_says_asks_for_nothing():
-    assert decide([seen()], [held()]) == NOTHING
+    assert decide_changes([seen()], [held()]) == NOTHING
 
 
 def test_a_partition_that_others_own_by_now_is_taken():
     for rows in ([], [seen(owned=False)]):
-        assert decide(rows, [held()]).taken == [Tenure(5, 1)]
+        assert decide_changes(rows, [held()]).lost_tenures == [Tenure(5, 1)]
 
 
 def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
-    decision = decide([seen(epoch=2)], [held()])
-    assert (decision.taken, decision.unknown, decision.surplus) == ([Tenure(5, 1)], {5: 2}, [])
+    decision = decide_changes([seen(epoch=2)], [held()])
+    assert (decision.lost_tenures, decision.unknown_partitions, decision.surplus_partitions) == (
+        [Tenure(5, 1)],
+        {5: 2},
+        [],
+    )
 
 
 def test_what_is_about_to_learn_of_its_release_is_not_taken():
-    assert decide([], [held(phase=Phase.DRAINING, is_releasing=True)]) == NOTHING
+    assert decide_changes([], [held(phase=Phase.DRAINING, is_releasing=True)]) == NOTHING
 
 
 def test_what_others_are_to_have_is_drained_unless_it_is_lost():
     rows = [seen(assigned=False)]
-    assert decide(rows, [held()]).surplus == [5]
-    assert decide(rows, [held(phase=Phase.LOST)]).surplus == []
-    assert decide([seen(assigned=False, epoch=2)], [held()]).surplus == []
+    assert decide_changes(rows, [held()]).surplus_partitions == [5]
+    assert decide_changes(rows, [held(phase=Phase.LOST)]).surplus_partitions == []
+    assert decide_changes([seen(assigned=False, epoch=2)], [held()]).surplus_partitions == []
 
 
 def test_what_is_mine_and_not_held_or_was_lost_by_mistake_is_to_be_found():
-    assert decide([seen()], []).unknown == {5: 1}
-    assert decide([seen()], [held(phase=Phase.LOST)]).unknown == {5: 1}
+    assert decide_changes([seen()], []).unknown_partitions == {5: 1}
+    assert decide_changes([seen()], [held(phase=Phase.LOST)]).unknown_partitions == {5: 1}
 
 
 def test_only_what_is_assigned_and_free_is_claimed():
-    assert decide([seen(owned=False, free=True)], []).may_claim
-    assert not decide([seen(owned=False)], []).may_claim
-    assert not decide([seen(assigned=False, owned=False, free=True)], []).may_claim
+    assert decide_changes([seen(owned=False, free=True)], []).may_claim
+    assert not decide_changes([seen(owned=False)], []).may_claim
+    assert not decide_changes([seen(assigned=False, owned=False, free=True)], []).may_claim
 
 
 def test_parked_rows_are_read_again_where_a_command_has_changed_them_and_they_may_run():

@@ -42,8 +42,8 @@ def test_a_running_worker_takes_a_change_and_a_reset(dsn: str) -> None:
     outbox.limits.set("charge", rate="3/s")
     with outbox.worker() as worker:
         kept = worker._worker._context.limits  # type: ignore[union-attr]
-        eventually(lambda: kept.in_force["charge"] == Limit(Rate(3.0), 4))
+        eventually(lambda: kept.effective_limits["charge"] == Limit(Rate(3.0), 4))
         outbox.limits.set("charge", rate="none", at_once=1)
-        eventually(lambda: kept.in_force["charge"] == Limit(None, 1))
+        eventually(lambda: kept.effective_limits["charge"] == Limit(None, 1))
         outbox.limits.reset("charge")
-        eventually(lambda: kept.in_force["charge"] == Limit(Rate(9.0), 4))
+        eventually(lambda: kept.effective_limits["charge"] == Limit(Rate(9.0), 4))

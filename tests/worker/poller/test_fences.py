@@ -2,7 +2,7 @@
 
 import re
 
-from partbox.db.sql import query, sql_folder
+from partbox.db.sql import load_query, sql_folder
 
 
 # The value in the sequence's row can be ahead of ids that are not drawn yet; reading it is no fence.
@@ -14,4 +14,4 @@ def test_nothing_selects_from_the_sequence() -> None:
 
 
 def test_a_fence_takes_the_buffer_lock_of_the_sequence() -> None:
-    assert b"pg_sequence_last_value(" in query("fence", "partbox")
+    assert b"pg_sequence_last_value(" in load_query("fence", "partbox")

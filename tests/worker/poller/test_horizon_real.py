@@ -60,7 +60,7 @@ class Cluster:
         """A new worker takes over what the dead one had, part now, part soon."""
         dead, self.instance = self.instance, self._register()
         if dead is not None:
-            instances.bury(self.conn, "partbox", [dead], known_dead=True)
+            instances.bury_instances(self.conn, "partbox", [dead], known_dead=True)
         self._plan(set(self.random.sample(range(writers.PARTITIONS), 3)))
         life = Life()
         self.lives.append(life)
@@ -88,15 +88,15 @@ class Cluster:
         self.worker = None
 
     def _register(self) -> UUID:
-        return instances.register(
+        return instances.register_instances(
             self.conn, "partbox", subscription="default", node="n", hostname="h", pids=[1], version="0", lease=600
         )[1]
 
     def _plan(self, numbers: set[int]) -> None:
-        seen = instances.assignees(self.conn, "partbox", "default")
+        seen = instances.list_assignees(self.conn, "partbox", "default")
         assert self.instance is not None
         planned = [self.instance if number in numbers else None for number in range(256)]
-        assert instances.plan(self.conn, "partbox", "default", [self.instance], seen, planned)
+        assert instances.assign_partitions(self.conn, "partbox", "default", [self.instance], seen, planned)
 
     def _worker(self, life: Life) -> Worker:
         settings = load(dsn=self.dsn, window=4, poll_idle=0.01, lease=600)
@@ -112,7 +112,7 @@ class Cluster:
 
         handlers = Handlers()
         handlers.register(handle, "*")
-        slot = Slot.local()
+        slot = Slot.create_local()
         slot.instance = self.instance
         slot.trust_until(boottime() + 600, time.time() + 600)
         return Worker(

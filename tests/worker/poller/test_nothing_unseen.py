@@ -20,7 +20,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
-from partbox.doctor.doctor import examine
+from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
 from partbox.errors import PublishError, SchemaError
 from partbox.settings import load
@@ -79,7 +79,7 @@ class Walk:
         settings = load(dsn=self.conn.info.dsn)
         limits = limits_of(settings, 0.0)
         try:
-            report = examine(lambda: self.conn.info.dsn, settings, limits, wait=lambda _: None)
+            report = examine_outbox(lambda: self.conn.info.dsn, settings, limits, wait=lambda _: None)
         except SchemaError as error:
             return f"schema: {error}"
         found = [each for each in report.findings if each.severity != "note"]

@@ -15,7 +15,7 @@ from test_waking import bedroom
 from waiting import eventually
 
 from partbox.db.delivery import bell
-from partbox.protocol.bell import channel
+from partbox.protocol.bell import build_channel_name
 from partbox.worker.poller.listener import Listener
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.pacing import QUEUE_FULL_PAUSE
@@ -118,7 +118,7 @@ def test_a_worker_that_cannot_read_still_takes_what_it_is_sent(
                     "and application_name not like '%listener'"
                 )
             assert failed.wait(120)
-            desk.conn.execute("select pg_notify(%s, %s)", [channel("partbox"), WORD])
+            desk.conn.execute("select pg_notify(%s, %s)", [build_channel_name("partbox"), WORD])
             eventually(lambda: WORD in heard)
         desk.publish("k", 1)
         eventually(lambda: desk.numbers() == [1])

@@ -16,7 +16,7 @@ from waiting import eventually
 from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import bell
-from partbox.protocol.bell import NAP, RING_BACK, BellPoll, SleepState, channel
+from partbox.protocol.bell import NAP, RING_BACK, BellPoll, SleepState, build_channel_name
 from partbox.protocol.hashing import partition_of
 from partbox.worker.poller import listener
 from partbox.worker.poller import pacing as pace
@@ -51,7 +51,7 @@ class Bedroom:
 
     def look(self, drawn: int = 7, *, up: float = 0.0) -> float:
         """The pause after a look that brought nothing."""
-        return self.pacer.next_pause(self.conn, False, BellPoll(drawn, True, up))
+        return self.pacer.choose_next_pause(self.conn, False, BellPoll(drawn, True, up))
 
     def is_hearing(self) -> None:
         """Looks until it can be woken."""
@@ -67,7 +67,7 @@ class Bedroom:
 
         def asleep() -> bool:
             self.look(up=0.2)
-            return self.pacer._doze.state is SleepState.NAPPING
+            return self.pacer._sleep_control.state is SleepState.NAPPING
 
         eventually(asleep)
         self.wakeup.clear()
@@ -100,7 +100,7 @@ def flag(conn: Conn) -> int | None:
 
 
 def say(conn: Conn, payload: str) -> None:
-    conn.execute("select pg_notify(%s, %s)", [channel("partbox"), payload])
+    conn.execute("select pg_notify(%s, %s)", [build_channel_name("partbox"), payload])
 
 
 def test_an_idle_worker_is_woken_by_who_publishes(
@@ -190,7 +190,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         eventually(lowered)
         sleeper.woken()
         sleeper.look()
-        assert sleeper.pacer._doze.state is not SleepState.NAPPING
+        assert sleeper.pacer._sleep_control.state is not SleepState.NAPPING
 
 
 def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
@@ -246,7 +246,7 @@ def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pyte
         for _ in range(50):
             sleeper.look()
         assert not sleeper.listener.is_hearing
-        assert sleeper.pacer._doze.state is SleepState.AWAKE
+        assert sleeper.pacer._sleep_control.state is SleepState.AWAKE
         assert caplog.text.count("nobody can wake this worker") == 1
 
 
@@ -273,7 +273,7 @@ def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn,
         assert pauses[-1] == awake.settings.poll_idle
         assert awake.listener._thread is None
         assert awake.conn.bell is None
-    assert bell.bell_sequence(conn, "partbox") is None or flag(conn) is None
+    assert bell.find_bell_sequence(conn, "partbox") is None or flag(conn) is None
 
 
 def test_past_a_pooler_it_is_on(dsn: str, rings: None) -> None:

@@ -10,7 +10,7 @@ from desk import Desk
 from event_loops import LIBRARIES
 from waiting import eventually
 
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -65,7 +65,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     """Runs an application in a loop of this library."""
 
     def run(main: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=loop_factory(request.param), debug=True) as runner:
+        with asyncio.Runner(loop_factory=find_loop_factory(request.param), debug=True) as runner:
             return runner.run(main)
 
     return run

@@ -18,10 +18,10 @@ from typing import Any
 import psycopg
 
 from partbox import Dead, Outbox
-from partbox.observe.logs.setup import worker_level
+from partbox.observe.logs.setup import find_worker_level
 from partbox.supervisor.child import Job
 from partbox.supervisor.supervisor import Supervisor
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 
 DSN, FILE = sys.argv[1:3]
 NUMBERS = 6
@@ -183,7 +183,7 @@ def supervise() -> None:
         lambda: DSN,
         "default",
         4,
-        worker_level(outbox.settings),
+        find_worker_level(outbox.settings),
     )
     supervisor = Supervisor(job, handlers=outbox.handlers, processes=1)
     supervisor.start()
@@ -195,9 +195,9 @@ def supervise() -> None:
         os._exit(0)
     wait_for(child)
     until = time.monotonic() + PATIENCE
-    while not ((work := supervisor.outstanding()) and work.is_done) and time.monotonic() < until:
+    while not ((work := supervisor.find_outstanding_work()) and work.is_done) and time.monotonic() < until:
         time.sleep(0.05)
-    write(f"restarts {supervisor.vitals().deaths}")
+    write(f"restarts {supervisor.read_vitals().recent_deaths}")
     supervisor.stop()
     supervisor.join()
 
@@ -228,7 +228,7 @@ def main() -> None:
         supervise()
         return
     if mode == "application":
-        with asyncio.Runner(loop_factory=loop_factory(outbox.settings.event_loop)) as runner:
+        with asyncio.Runner(loop_factory=find_loop_factory(outbox.settings.event_loop)) as runner:
             runner.run(application())
         return
     with outbox.worker(concurrency=4) as worker:

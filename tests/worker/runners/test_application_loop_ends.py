@@ -239,7 +239,7 @@ class Slices:
     def ends(self, now: float) -> float:
         """When a walk ends that begins now."""
         self.now = now
-        return self.host.until(now * SLICE, 1.0) / SLICE
+        return self.host.find_slice_end(now * SLICE, 1.0) / SLICE
 
 
 @pytest.fixture
@@ -250,21 +250,21 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Slices:
 def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> None:
     assert slices.ends(1) == pytest.approx(2)
     assert slices.ends(1.5) == pytest.approx(2)  # another walker, in the same slice
-    assert slices.host.next_slice() is None
+    assert slices.host.request_slice() is None
     assert slices.ends(2.5) == pytest.approx(2)  # over: one event at most, then it waits
-    assert slices.host.next_slice() is not None
+    assert slices.host.request_slice() is not None
     slices.loop.round()
-    assert slices.host.next_slice() is None
+    assert slices.host.request_slice() is None
     assert slices.ends(3) == pytest.approx(4)
     slices.loop.round()
     assert slices.ends(3.5) == pytest.approx(4)  # a new round does not end a slice
     assert slices.ends(4.5) == pytest.approx(5.5)  # nobody waits for a slice that was over a round ago
-    assert slices.host.until(7 * SLICE, 0.0) / SLICE == pytest.approx(5.5)
+    assert slices.host.find_slice_end(7 * SLICE, 0.0) / SLICE == pytest.approx(5.5)
 
 
 def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts(slices: Slices) -> None:
     def waiting() -> Any:
-        future = slices.host.next_slice()
+        future = slices.host.request_slice()
         assert future is not None
         return future
 
@@ -274,15 +274,15 @@ def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_l
     cancelled.cancel()  # by a handler that cancels all tasks
     slices.loop.round()
     assert [each.done() for each in (first, second, third)] == [True, False, False]
-    slices.host.call_next()  # the first; its handler waits
+    slices.host.wake_next()  # the first; its handler waits
     slices.ends(2.6)
     slices.loop.round()
     assert [each.done() for each in (second, third)] == [True, False]
-    slices.host.call_next()  # the second; its handlers take what is left
+    slices.host.wake_next()  # the second; its handlers take what is left
     slices.now = 3.7
     slices.ends(3.7)
     slices.now = 4.8
-    assert slices.host.next_slice() is not None
+    assert slices.host.request_slice() is not None
     slices.loop.round()
     assert third.done()  # in the next round
 

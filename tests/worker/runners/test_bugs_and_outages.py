@@ -235,7 +235,7 @@ def test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open(d
     endpoint, event = endpoints[0]
     late = TimeoutError("the handler ran longer than its timeout of 1 s")
     assert judge(endpoint, event, late).state == "deferred"
-    verdict = endpoint.timeout_verdict(event, late, 0.0)
+    verdict = endpoint.judge_timeout(event, late, 0.0)
     assert (verdict.state, verdict.attempts) == ("dead", 1)
 
 
@@ -247,6 +247,6 @@ def test_events_that_wait_for_a_circuit_do_not_come_back_at_once():
     event = DeliveredEvent(row(1), ClaimContext(1, "default", Codecs()))
     endpoint.judge(event, DownstreamUnavailable("down"), 0.0)
     now = time.monotonic()
-    waits = [refusal.delay for _ in range(20) if (refusal := endpoint.refusal(now)) is not None]
+    waits = [refusal.delay for _ in range(20) if (refusal := endpoint.find_refusal(now)) is not None]
     assert len(set(waits)) == 20
     assert max(waits) <= WAIT_SPREAD[1] / WAIT_SPREAD[0] * min(waits)

@@ -15,7 +15,7 @@ from desk import Desk
 from event_loops import LIBRARIES
 
 from partbox.worker.runners.event_loop import EventLoop, begin_handler, run_in_context
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 
 
 def cancel_own_task() -> None:
@@ -105,7 +105,7 @@ NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they
 
 @pytest.fixture(params=LIBRARIES)
 def loop(request: pytest.FixtureRequest) -> EventLoop:
-    return EventLoop(loop_factory(request.param))
+    return EventLoop(find_loop_factory(request.param))
 
 
 def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
@@ -118,10 +118,12 @@ def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
     async def walk() -> None:
         for number in range(4):
             results.put(
-                await EventLoop.call(partial(run_in_context, copy_context(), begin_handler, handler), number, None)
+                await EventLoop.run_handler(
+                    partial(run_in_context, copy_context(), begin_handler, handler), number, None
+                )
             )
 
-    loop.start(walk)
+    loop.start_runner(walk)
     found = [results.get(timeout=60) for _ in range(4)]
     loop.stop()
     return found
@@ -183,7 +185,7 @@ def test_what_ends_threads_is_the_error_of_a_sync_handler(desk_with: Callable[..
 
 
 def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing() -> None:
-    from partbox.interceptors import wrap
+    from partbox.interceptors import wrap_call
 
     class Cancels:
         async def after(self, event: Any, outcome: Any, error: Any) -> None:
@@ -192,7 +194,7 @@ def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing() 
     async def handler(event: Any) -> str:
         return "done"
 
-    call = wrap(handler, [Cancels()], is_async=True, is_batch=False)
+    call = wrap_call(handler, [Cancels()], is_async=True, is_batch=False)
     assert asyncio.run(call(object())) == "done"
 
 
@@ -202,17 +204,17 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventL
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(
+        await EventLoop.run_handler(
             partial(run_in_context, copy_context(), begin_handler, lambda _: cancels_all_tasks()), None, None
         )
 
     async def walk(number: int) -> None:
         ran.put(number)
 
-    loop.start(blocks)
+    loop.start_runner(blocks)
     assert held.wait(60)
     for number in range(3):  # they are given to the loop before it goes on, so they are cancelled before they begin
-        loop.start(lambda number=number: walk(number))  # type: ignore[misc]
+        loop.start_runner(lambda number=number: walk(number))  # type: ignore[misc]
     go.set()
     assert sorted(ran.get(timeout=60) for _ in range(3)) == [0, 1, 2]
     loop.stop()
@@ -227,11 +229,11 @@ def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
 
     async def walk() -> None:
         results.append(
-            await EventLoop.call(partial(run_in_context, copy_context(), begin_handler, handler), None, None)
+            await EventLoop.run_handler(partial(run_in_context, copy_context(), begin_handler, handler), None, None)
         )
 
-    loop.start(walk)
+    loop.start_runner(walk)
     assert begun.wait(60)
-    assert loop.cancel()
+    assert loop.cancel_handlers()
     loop.stop()
     assert results == []

@@ -143,7 +143,7 @@ def test_a_replay_before_the_hook_came_takes_the_letter_back(desk):
 # Parks are kept by record id: the end of a dead-letter hook must not take the place of the park of its event, which was
 # replayed meanwhile and has failed again, or that row stays uncommitted for ever, and its key waits for it.
 def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(desk_with, monkeypatch):
-    desk, save, dead_letter = desk_with(retry="fixed:0"), cursors.save, ParkedRows.dead_letter
+    desk, save, dead_letter = desk_with(retry="fixed:0"), cursors.save, ParkedRows.note_hook_result
     inside, go_on, noted, answers = threading.Event(), threading.Event(), threading.Event(), [Dead("no")]
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
@@ -170,7 +170,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
         return None
 
     monkeypatch.setattr(cursors, "save", saving)
-    monkeypatch.setattr(ParkedRows, "dead_letter", noting)
+    monkeypatch.setattr(ParkedRows, "note_hook_result", noting)
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
     with desk.outbox.worker(concurrency=2), released_at_the_end(go_on, noted):

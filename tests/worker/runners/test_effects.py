@@ -9,7 +9,7 @@ from orm import Effect
 from sqlalchemy import insert, text
 
 from partbox import RetryAfter
-from partbox.db.sql import query
+from partbox.db.sql import load_query
 
 pytestmark = pytest.mark.every_version("transactions, savepoints, lost connections")
 
@@ -191,7 +191,7 @@ def test_what_handlers_repeat_is_prepared_but_behind_a_pooler(desk_with, kind, p
         desk.eventually(desk.all_done)
     assert seen[0] == []
     assert any(statement.lower().startswith("insert into effect") for statement in seen[-1]) is not pooler
-    save = query("save", "partbox").decode().partition("\n")[0]
+    save = load_query("save", "partbox").decode().partition("\n")[0]
     assert not any(save in statement for statement in seen[-1])
 
 

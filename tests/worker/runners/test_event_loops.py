@@ -12,7 +12,7 @@ from desk import Desk
 from event_loops import LIBRARIES
 
 from partbox import SettingsError
-from partbox.worker.runners.loop_hosts import loop_factory
+from partbox.worker.runners.loop_hosts import find_loop_factory
 
 LOADED = "import sys, partbox.worker.worker, partbox.supervisor.supervisor; print('uvloop' in sys.modules)"
 
@@ -63,4 +63,4 @@ def test_a_loop_whose_library_is_not_installed_is_refused_with_the_remedy(desk_w
         desk.outbox.worker()
     with pytest.raises(SettingsError, match=said):
         desk.outbox.supervisor(processes=1).start()
-    assert loop_factory("asyncio") is asyncio.new_event_loop
+    assert find_loop_factory("asyncio") is asyncio.new_event_loop

@@ -36,7 +36,7 @@ def named(caplog, name):
 
 def sink(desk):
     """The target of dead events, as the process has noted it."""
-    return next(iter(stats.cluster(desk.conn, "partbox", "default").sinks), None)
+    return next(iter(stats.read_cluster(desk.conn, "partbox", "default").sinks), None)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "blocks the loop"])

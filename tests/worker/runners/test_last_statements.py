@@ -12,12 +12,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from partbox.db.sql import query, script
+from partbox.db.sql import load_query, load_script
 from partbox.worker.runners import transactor
 
 # The trace shows the first line of a statement, which is the comment at its head.
-SAVE = query("save", "partbox").decode().partition("\n")[0]
-BEFORE_SAVE = script("effects_end", limit=SQL("0"), lock_timeout=SQL("0")).decode().partition("\n")[0]
+SAVE = load_query("save", "partbox").decode().partition("\n")[0]
+BEFORE_SAVE = load_script("effects_end", limit=SQL("0"), lock_timeout=SQL("0")).decode().partition("\n")[0]
 
 
 def raw(event: Any, conn: Connection[Any]) -> None:

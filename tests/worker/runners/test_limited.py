@@ -114,7 +114,7 @@ def change(desk, embedded, rate):
     """Have an operator change the limit; wait until it is in force."""
     desk.outbox.limits.set("limited", rate=rate)
     meant = None if rate == "none" else rate_of(rate)
-    desk.eventually(lambda: getattr(limits_of(embedded).in_force.get("limited"), "rate", None) == meant)
+    desk.eventually(lambda: getattr(limits_of(embedded).effective_limits.get("limited"), "rate", None) == meant)
 
 
 def waits_of(embedded):
@@ -204,7 +204,7 @@ def test_a_flood_of_one_tenant_over_its_rate_holds_neither_other_tenants_nor_oth
         desk.publish(key, 301, tenant_id="small")
         desk.eventually(desk.all_done)
         held = worker._worker.engine.partitions[7].parked
-        assert (held.open, held.waiting) == (0, 0)
+        assert (held.open_count, held.waiting_count) == (0, 0)
     assert sorted(calls.numbers()) == [*range(1, 201), 301]
     if kind == "one key":
         assert [number for number in calls.numbers() if number < 300] == [*range(1, 201)]
@@ -249,8 +249,8 @@ def test_a_backlog_that_waits_is_not_written_again_by_who_owns_it_next(desk_with
         # Each is fetched once, to see for whom it waits. Then no more are in memory than may start soon, but for those
         # that have no row yet, of which a window that is not full keeps all.
         desk.eventually(lambda: waits_of(worker).get("big", 0) == 100)
-        turns = worker._worker.engine.scheduler.limited.turns
-        desk.eventually(lambda: turns.count(("limited", "big"))[0] <= 16 + 100 - len(written()))
+        turns = worker._worker.engine.scheduler.limited_queue.permit_queues
+        desk.eventually(lambda: turns.count_waiting(("limited", "big"))[0] <= 16 + 100 - len(written()))
         assert before <= written()
     assert calls.numbers() == []
 
@@ -262,7 +262,7 @@ def test_reading_stops_at_as_many_waiting_rows_as_the_disk_may_hold_and_goes_on_
     with desk.outbox.worker(concurrency=1) as worker:
         desk.eventually(lambda: len(desk.parked()) >= 200)
         parked = worker._worker.engine.partitions[7].parked
-        desk.eventually(lambda: parked.waiting + 20 > 256)
+        desk.eventually(lambda: parked.waiting_count + 20 > 256)
         assert len(desk.parked()) <= 256
         desk.outbox.limits.set("limited", rate="100000/s")
         desk.eventually(desk.all_done)
@@ -287,8 +287,8 @@ def test_limits_change_while_a_worker_runs(desk):
         desk.eventually(lambda: waits_of(worker).get(None, 0) >= 9)  # one may have been saved up
         desk.outbox.limits.reset("limited")
         desk.eventually(desk.all_done)
-        assert limits_of(worker).in_force == {}
-        assert worker._worker.engine.scheduler.limited is None
+        assert limits_of(worker).effective_limits == {}
+        assert worker._worker.engine.scheduler.limited_queue is None
     assert [number for number in calls.numbers() if not 20 <= number < 30] == [*range(20), *range(30, 40)]
     assert sorted(calls.numbers()) == [*range(40)]
 

@@ -178,7 +178,7 @@ def test_a_list_counts_as_one_handler(desk):
     with desk.outbox.worker(concurrency=2) as worker:
         for number in range(2):
             desk.publish(f"first{number}", number, event_type="First")
-        load = worker._worker.poller.load.measure_load
+        load = worker._worker.poller.load_report.measure_load
         desk.eventually(lambda: load().running == 2)
         for number in range(20):
             desk.publish(f"k{number}", number)
@@ -220,12 +220,12 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
         desk.publish("block", 0, event_type="Block")
         assert blocked.wait(SOON)
         desk.make_due()
-        eventually(lambda: scheduler._ready.due, SOON)
+        eventually(lambda: scheduler._ready_queue.due_lanes, SOON)
         desk.publish("fresh", 2)
-        eventually(lambda: scheduler._ready.fresh, SOON)
-        scheduler._ready._rotation = 0  # a fresh one is next
+        eventually(lambda: scheduler._ready_queue.new_lanes, SOON)
+        scheduler._ready_queue._rotation = 0  # a fresh one is next
         unblock.set()
         assert inside.wait(SOON)
-        assert [lane.current.aggregate_id for lane in scheduler.running()] == ["fresh"]
+        assert [lane.current_event.aggregate_id for lane in scheduler.list_running()] == ["fresh"]
         release.set()
         eventually(desk.all_done, SOON)

@@ -66,7 +66,7 @@ def logged(caplog, name):
 
 
 def told(desk) -> stats.Instance:
-    (found,) = stats.cluster(desk.conn, "partbox", "default").instances
+    (found,) = stats.read_cluster(desk.conn, "partbox", "default").instances
     return found
 
 
@@ -195,7 +195,7 @@ def test_a_new_identity_and_a_new_connection_say_it_again(desk, notes):
         desk.conn.execute("delete from partbox.instance")
 
         def again() -> bool:
-            (found,) = stats.cluster(desk.conn, "partbox", "default").instances or [None]
+            (found,) = stats.read_cluster(desk.conn, "partbox", "default").instances or [None]
             return found is not None and found.instance_id != first and bool(found.running)
 
         eventually(again)

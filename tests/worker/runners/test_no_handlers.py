@@ -32,7 +32,7 @@ STARTS: dict[str, Callable[[Outbox], object]] = {
     "drain": lambda outbox: outbox.drain(timeout=5),
     "supervisor": lambda outbox: outbox.supervisor(processes=1).start(),
     "run": lambda outbox: outbox.run(processes=1, until_empty=True),
-    "run by a source": lambda outbox: outbox._nodes(load=lambda: (outbox.handlers, outbox.codecs)).run(
+    "run by a source": lambda outbox: outbox._make_nodes(load_handlers=lambda: (outbox.handlers, outbox.codecs)).run(
         until_empty=True
     ),
 }
@@ -94,7 +94,7 @@ def test_handlers_that_only_worker_processes_know_are_looked_for_there(dsn: str)
         return Handlers(), Codecs()
 
     with pytest.raises(RegistrationError, match=LACK):
-        Outbox(dsn)._nodes(load=load).supervisor().start()
+        Outbox(dsn)._make_nodes(load_handlers=load).build_supervisor().start()
     assert asked == [os.getpid()]
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_finds_no_handlers_ends_the_node_instead_of_being_replace
 ) -> None:
     outbox = Outbox(dsn)
     job = Job(outbox.settings, lambda: (Handlers(), outbox.codecs), lambda: dsn, "default", 1, 20)
-    assert _run_worker(job, Slot.local(), None, os.getppid()) == FATAL
+    assert _run_worker(job, Slot.create_local(), None, os.getppid()) == FATAL
     (line,) = [each for each in caplog.records if getattr(each, "event", None) == "partbox.worker_failed"]
     assert "subscription 'default' has no handler" in line.getMessage()
 

@@ -166,7 +166,7 @@ def test_what_an_async_handler_makes_of_being_cancelled_by_a_stop_is_no_failure_
 
     def joined(self, until):
         ended = join(self, until)
-        eventually(lambda: not self._engine.dirty)
+        eventually(lambda: not self._engine.dirty_partitions)
         return ended
 
     monkeypatch.setattr(Dispatcher, "join", joined)

@@ -14,7 +14,7 @@ from run_size import examples
 import partbox
 from partbox.errors import PayloadError, PublishError, UnroutableError
 from partbox.events import Event
-from partbox.worker.runners.traceback import MAX_FRAMES, MAX_WALKED, application_frames, trace_of
+from partbox.worker.runners.traceback import MAX_FRAMES, MAX_WALKED, find_application_frames, trace_of
 
 LIMIT = 4_000
 
@@ -179,7 +179,7 @@ def test_frames_of_partbox_above_the_handler_are_cut_away() -> None:
     frames: Any = error.__traceback__
     error.__traceback__ = frames.tb_next  # as partbox catches it: nobody is above
     assert (trace_of(error, LIMIT) or "").count("File") == 1
-    assert application_frames(error).tb_frame.f_code is fails.__code__  # type: ignore[union-attr]
+    assert find_application_frames(error).tb_frame.f_code is fails.__code__  # type: ignore[union-attr]
 
 
 def test_frames_of_partbox_below_the_handler_are_kept() -> None:

@@ -45,7 +45,7 @@ def test_a_late_record_behind_a_waiting_transactional_event_of_its_key_is_no_dea
             assert inside.wait(BEGUN)
             desk.publish("k", 2)
             eventually(lambda: queued(worker) == 1, SOON)
-        eventually(lambda: partition(worker).progress.late, SOON)
+        eventually(lambda: partition(worker).progress.late_pages, SOON)
         go_on.set()
         eventually(desk.all_done, SOON)
     assert effects() == [1, 2]

@@ -131,12 +131,12 @@ def test_what_was_read_before_a_lost_connection_was_read():
     partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
     partition.cursor.last_id = 50
     partition.reset(1.0)
-    partition.begin(claimed._replace(epoch=2), 1.0)
-    assert partition.note(1, 59.0, release=False) is None
-    assert partition.note(1, 60.0, release=False) == ProgressNote(5, 50)
+    partition.begin_reading(claimed._replace(epoch=2), 1.0)
+    assert partition.build_note(1, 59.0, release=False) is None
+    assert partition.build_note(1, 60.0, release=False) == ProgressNote(5, 50)
     partition.progress.take_page(Page("9:9:", 70), [], [60, 70])
-    assert partition.note(1, 60.0, release=False) == ProgressNote(5, 70)
-    assert partition.note(0, 90.0, release=True) is None
+    assert partition.build_note(1, 60.0, release=False) == ProgressNote(5, 70)
+    assert partition.build_note(0, 90.0, release=True) is None
 
 
 @pytest.mark.parametrize("is_in_flight", [False, True])
@@ -144,15 +144,15 @@ def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(is_in_f
     """Though nothing has become of anything since, or the next owner would be told to have delivered it."""
     claimed = OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)
     partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
-    target = partition.progress.target()
-    partition.saved(target, 0 if is_in_flight else 1, 1.0)
+    target = partition.progress.find_save_target()
+    partition.note_saved(target, 0 if is_in_flight else 1, 1.0)
     partition.last_save.is_in_flight = is_in_flight
     partition.reset(2.0)
-    partition.begin(claimed, 2.0)
-    assert partition.note(0, 3.0, release=False) is None
-    assert partition.note(0, 3.0, release=True) is not None
-    partition.saved(target, 0, 3.0, noted=True)
-    assert partition.note(0, 4.0, release=True) is None
+    partition.begin_reading(claimed, 2.0)
+    assert partition.build_note(0, 3.0, release=False) is None
+    assert partition.build_note(0, 3.0, release=True) is not None
+    partition.note_saved(target, 0, 3.0, noted=True)
+    assert partition.build_note(0, 4.0, release=True) is None
 
 
 def test_the_first_events_of_each_owner_have_its_name_though_they_were_published_before_it_came(desk):

@@ -161,12 +161,12 @@ def test_a_list_that_runs_while_the_connection_is_lost_is_not_repeated_though_it
 
 def end_amid_a_lost_connection(desk, worker, release) -> None:
     """End a worker whose only busy partition loses its connection before the handler, which `release` ends."""
-    (busy,) = [each for each in worker._worker.engine.partitions.values() if each.running]
+    (busy,) = [each for each in worker._worker.engine.partitions.values() if each.running_count]
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    desk.eventually(lambda: busy.draining)
+    desk.eventually(lambda: busy.is_draining)
     terminate(desk)
-    desk.eventually(lambda: busy.incarnation > 1 and busy.draining)
+    desk.eventually(lambda: busy.incarnation > 1 and busy.is_draining)
     release.set()
     stopping.join()
 
@@ -221,7 +221,7 @@ def test_a_release_that_failed_with_its_connection_is_made_again(desk, monkeypat
     save, failed = cursors.save, threading.Event()
 
     def saving(conn, schema, subscription, me, savings, *rest, **more):
-        if any(each.release for each in savings) and not failed.is_set():
+        if any(each.is_release for each in savings) and not failed.is_set():
             failed.set()
             terminate(desk)
         return save(conn, schema, subscription, me, savings, *rest, **more)
@@ -243,7 +243,7 @@ def test_a_release_that_failed_with_its_connection_is_made_again(desk, monkeypat
 # Under a new identity everything is taken up anew, on connections that live: the saver's is taken away first. If a
 # statement then fails, the next try must not think that it is done: the saver would never get a connection again.
 def test_a_new_identity_is_taken_up_again_when_a_statement_failed(desk, monkeypatch):
-    blocking, failures = parked.blocking, []
+    blocking, failures = parked.list_blocking, []
 
     def failing(conn, *rest):
         if not failures:
@@ -255,7 +255,7 @@ def test_a_new_identity_is_taken_up_again_when_a_statement_failed(desk, monkeypa
     desk.publish("k", 1)
     with desk.outbox.worker() as worker:
         eventually(desk.all_done, SOON)
-        monkeypatch.setattr(parked, "blocking", failing)
+        monkeypatch.setattr(parked, "list_blocking", failing)
         worker._slot.instance = worker._slot.instance  # as if it were another
         eventually(lambda: failures, SOON)
         desk.publish("k", 2)
@@ -283,7 +283,7 @@ def test_a_handler_that_outlives_its_connection_and_its_partition_is_not_deliver
         eventually(lambda: partition(worker).incarnation > 1 and queued(worker) == 1, SOON)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
-        eventually(lambda: partition(worker).draining, SOON)
+        eventually(lambda: partition(worker).is_draining, SOON)
         release.set()
         stopping.join()
     with desk.outbox.worker():

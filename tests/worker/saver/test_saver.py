@@ -83,7 +83,7 @@ def test_a_partition_that_is_lost_in_one_call_leaves_its_neighbours_and_the_next
 @pytest.mark.every_version("what a lock waits for, and what it sees then")
 def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, conn: Conn) -> None:
     about = {"subscription": DEFAULT, "node": "n", "hostname": "h", "version": "0", "lease": 60.0}
-    me = instances.register(conn, SCHEMA, pids=[1], **about)[1]  # type: ignore[arg-type]
+    me = instances.register_instances(conn, SCHEMA, pids=[1], **about)[1]  # type: ignore[arg-type]
     conn.execute("update partbox.partition set owner = %s, epoch = 7 where partition = %s", [me, PARTITION])
     saving = CursorSave(PARTITION, 7, None, None, None, False)
     park = ParkedSave(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
@@ -95,7 +95,7 @@ def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, 
 
     thread = threading.Thread(target=save)
     with psycopg.connect(dsn) as heir:
-        instances.bury(heir, SCHEMA, [me], known_dead=True)
+        instances.bury_instances(heir, SCHEMA, [me], known_dead=True)
         thread.start()
         eventually(
             lambda: conn.execute(

@@ -46,9 +46,9 @@ class Saving:
         """So many new events have come and are done."""
         with self.engine.lock:
             progress = self.partition.progress
-            ids = [progress.read_new + n + 1 for n in range(count)]
+            ids = [progress.read_count + n + 1 for n in range(count)]
             progress.take_page(progress.page, [], ids)
-            self.partition.finish([(0, id, b"e" * 16) for id in ids])
+            self.partition.finish_rows([(0, id, b"e" * 16) for id in ids])
             self.engine.mark_dirty(self.partition)
 
     def saves(self) -> bool:
@@ -85,9 +85,9 @@ def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
     """It is a save that makes room for more."""
     saving.done(1)
     assert not saving.saves()
-    saving.engine.backlog = True
+    saving.engine.has_backlog = True
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, False), "it reads on as it was"
+    assert (saving.wakeup.is_set(), saving.wakeup.was_interrupted) == (True, False), "it reads on as it was"
 
 
 def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
@@ -98,7 +98,7 @@ def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> No
         saving.engine.mark_dirty(saving.partition)
     assert not saving.wakeup.is_set()
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, True)
+    assert (saving.wakeup.is_set(), saving.wakeup.was_interrupted) == (True, True)
 
 
 def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
@@ -106,7 +106,7 @@ def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
     with saving.engine.lock:
         saving.partition.drain()
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, True)
+    assert (saving.wakeup.is_set(), saving.wakeup.was_interrupted) == (True, True)
 
 
 def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:

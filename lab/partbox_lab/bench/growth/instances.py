@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
 from partbox.errors import PartboxError
-from partbox.supervisor.membership import longest_rotation
+from partbox.supervisor.membership import compute_longest_rotation
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
@@ -52,7 +52,7 @@ def curve(database: BenchDatabase) -> Iterator[StandingCrew]:
 def _cpu(database: BenchDatabase, members: IdleInstances, number: int) -> float:
     # An instance that notices a new one reads all instances again. So wait until each has polled the others once more.
     settling = database.sizes.growth.settling
-    database.pause(max(database.sizes.calm, settling, longest_rotation(number, database.outbox().settings)))
+    database.pause(max(database.sizes.calm, settling, compute_longest_rotation(number, database.outbox().settings)))
     before, began = members.server(), time.monotonic()
     database.pause(database.sizes.growth.standing)
     return 100 * (members.server() - before) / (time.monotonic() - began)

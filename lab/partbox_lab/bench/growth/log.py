@@ -17,14 +17,14 @@ from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, records, server_incarnation
 from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import drop
+from partbox.demo.workspace import drop_schema
 from partbox.events.record import ID, PARTITION
 from partbox.protocol.cursor import Cursor, ReadMode
 from partbox.protocol.horizon import Horizon, Page, Snapshot
-from partbox.protocol.quick_poll import bits
+from partbox.protocol.quick_poll import to_bits
 from partbox.protocol.rows import CursorSave
 from partbox.protocol.segments import MIN_AHEAD, IdRange
-from partbox.protocol.sweep import brief_sweep
+from partbox.protocol.sweep import plan_brief_sweep
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import CHUNK, BenchDatabase
 from partbox_lab.bench.cpu import cpu_seconds
@@ -75,17 +75,17 @@ class OwnedLog:
         self._publisher = opened(prepared=False)
         self._quick, self._full, self._saver = (opened(prepared=True) for _ in range(3))
         for each in (self._quick, self._full, self._saver):
-            server_incarnation.note(each, server_incarnation.begin(each, schema))
+            server_incarnation.note_incarnation(each, server_incarnation.read_incarnation(each, schema))
             use_raw_loaders(each)
         self._own()
-        stack.callback(instances.bury, self._publisher, schema, [self._me], known_dead=True)
+        stack.callback(instances.bury_instances, self._publisher, schema, [self._me], known_dead=True)
 
     def _own(self) -> None:
         """Claim every partition at the end of the log."""
         conn, schema = self._publisher, self._schema
         position = statements.position(conn, schema)
         statements.rewind(conn, schema, position)
-        (self._me,) = instances.register(
+        (self._me,) = instances.register_instances(
             conn,
             schema,
             subscription=SUBSCRIPTION,
@@ -95,14 +95,14 @@ class OwnedLog:
             version="bench",
             lease=LEASE,
         ).values()
-        seen = instances.assignees(conn, schema, SUBSCRIPTION)
-        instances.plan(conn, schema, SUBSCRIPTION, [self._me], seen, [self._me] * len(seen))
-        owned = cursors.claim(conn, schema, SUBSCRIPTION, self._me)
+        seen = instances.list_assignees(conn, schema, SUBSCRIPTION)
+        instances.assign_partitions(conn, schema, SUBSCRIPTION, [self._me], seen, [self._me] * len(seen))
+        owned = cursors.claim_partitions(conn, schema, SUBSCRIPTION, self._me)
         self._epochs = {each.partition: each.epoch for each in owned}
         self._last = dict.fromkeys(self._epochs, position.last_id)
         self._horizon = Horizon()
-        self._horizon.claim(position.last_id)
-        self._horizon.add_fence(idle_check.run(self._full, schema, []).fence)
+        self._horizon.note_claimed_floor(position.last_id)
+        self._horizon.add_fence(idle_check.run_check(self._full, schema, []).fence)
         self._page = Page(position.snapshot, position.last_id)
         self._number = 0
 
@@ -126,7 +126,7 @@ class OwnedLog:
 
     def _look(self) -> set[int]:
         """Send a quick poll and return the partitions that got events."""
-        polled = records.quick(self._quick, self._schema, self._page, bits(ALL))
+        polled = records.read_new_records(self._quick, self._schema, self._page, to_bits(ALL))
         self._horizon.add_fence(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
         self._page = self._horizon.build_page(snapshot, is_complete=True)
@@ -139,12 +139,14 @@ class OwnedLog:
     def _asked(self) -> Callable[[], Any]:
         """Return a function that sends a full poll for the events that the quick poll will read, with partitions in
         caught-up mode."""
-        self._horizon.add_fence(idle_check.run(self._full, self._schema, []).fence)
+        self._horizon.add_fence(idle_check.run_check(self._full, self._schema, []).fence)
         positions = [Cursor(number, self._last[number], None, ReadMode.CAUGHT_UP) for number in ALL]
-        asks = [each.ask(ROOM, self._page) for each in positions]
-        hi = self._horizon.ceiling(max(ask.last_id for ask in asks))
-        swept = brief_sweep(asks, hi)
-        return lambda: records.poll(self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi, sweep=swept)
+        asks = [each.build_request(ROOM, self._page) for each in positions]
+        hi = self._horizon.find_ceiling(max(ask.last_id for ask in asks))
+        swept = plan_brief_sweep(asks, hi)
+        return lambda: records.poll_page(
+            self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi, sweep=swept
+        )
 
     def _save(self, moved: set[int]) -> None:
         page = self._page
@@ -160,7 +162,7 @@ def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
     end."""
     schema = f"{database.schema}_grown"
     # A killed run leaves its schema behind.
-    drop(database.conn, schema)
+    drop_schema(database.conn, schema)
     try:
         migrate(database.dsn, schema)
         _segment(database, schema, events, each)
@@ -172,11 +174,11 @@ def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
         statements.vacuum(database.conn, schema)
         yield schema
     finally:
-        drop(database.conn, schema)
+        drop_schema(database.conn, schema)
 
 
 def _segment(database: BenchDatabase, schema: str, events: int, each: int) -> None:
     """Add the segments that the records need, and further segments ahead."""
     needed = max(0, -(-(events - FIRST) // each)) + MIN_AHEAD
     for lower in range(FIRST, FIRST + needed * each, each):
-        segments.add(database.conn, schema, IdRange(lower, lower + each))
+        segments.add_segment(database.conn, schema, IdRange(lower, lower + each))

@@ -61,7 +61,7 @@ def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     sizes = database.sizes.growth
     database.fresh()
     with grown(database, sizes.records, sizes.segment) as schema:
-        tables = len(segments.segments(database.conn, schema))
+        tables = len(segments.list_segments(database.conn, schema))
         above, beside = _compared(database, schema)
     for kind in KINDS:
         ours, theirs = ([each[kind] * 1e6 for each in side] for side in (above, beside))

@@ -20,7 +20,7 @@ NONE: Final = "there is no bell: sequences cannot be unlogged before PostgreSQL 
 
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     database.fresh()
-    if bell.bell_sequence(database.conn, database.schema) is None:
+    if bell.find_bell_sequence(database.conn, database.schema) is None:
         yield from (Unmeasured(name, NONE) for name in (TRANSACTION.name, PUBLISH.name) if name in wanted)
         return
     with BenchNode(database, database.outbox(ignore, bell="on"), 1):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from partbox.text.wording import counted
+from partbox.text.wording import format_count
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
@@ -43,7 +43,7 @@ def figures(rate: int, sent: Mapping[int, int], arrived: Mapping[int, int]) -> I
     negative. The p99 of fewer than 100 samples is the slowest one."""
     found = latencies(sent, arrived)
     passed = (max(sent.values()) - min(sent.values())) / 1e9
-    said = counted(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
+    said = format_count(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
     middle, tail, most = quantile(found, 0.5), quantile(found, 0.99), max(found)
     details = {"samples": float(len(found)), "p50_ms": middle, "p99_ms": tail, "max_ms": most}
     yield Measured(MEDIAN[rate].name, middle, said, details)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import psycopg
 
 from partbox import Event, Outbox
-from partbox.db.delivery.outstanding import outstanding
+from partbox.db.delivery.outstanding import read_outstanding
 from partbox.db.schema.migrate import migrate
 from partbox_lab.peers.install import Folder
 from partbox_lab.peers.outboxes.programs import program
@@ -38,7 +38,7 @@ class Partbox(Peer):
         return [[sys.executable, program("work_partbox.py")]]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return outstanding(conn, "partbox", "default").is_done
+        return read_outstanding(conn, "partbox", "default").is_done
 
 
 def _event(sample: Sample, *, keyed: bool) -> Event:

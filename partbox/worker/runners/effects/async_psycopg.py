@@ -19,7 +19,7 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Done
 from partbox.worker.context import Context
-from partbox.worker.engine.saves import PartitionSave, save_arguments
+from partbox.worker.engine.saves import PartitionSave, build_save_arguments
 from partbox.worker.fork_safety import exit_forked
 from partbox.worker.runners.effects.effects import Effects, NotDone, PsycopgEffects
 from partbox.worker.runners.endpoint import Endpoint
@@ -48,7 +48,7 @@ class LoopCalls:
             except TimeoutError:
                 if future.done():
                     raise
-                if self._loop.ended:
+                if self._loop.has_ended:
                     future.cancel()
             except CancelledError as error:
                 raise OperationalError(LOOP_ENDED) from error
@@ -56,7 +56,7 @@ class LoopCalls:
                 # The loop is closed. An error of a handler comes back as a value.
                 raise OperationalError(str(error)) from error
 
-    async def handle(
+    async def call_handler(
         self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *handler_args: Any
     ) -> object:
         """Call an async transactional handler with an event. Return its value or its error."""
@@ -64,7 +64,7 @@ class LoopCalls:
         self._task = asyncio.current_task()
         try:
             begin_call = partial(run_in_context, context, begin_handler, endpoint.wrapped_call, event)
-            return await EventLoop.call(
+            return await EventLoop.run_handler(
                 lambda handler_args: begin_call(*handler_args), handler_args, endpoint.handler.timeout
             )
         finally:
@@ -104,12 +104,12 @@ class AsyncPsycopgEffects(PsycopgEffects):
             raise
         self._loop_calls.run_and_wait(partial(block.__aexit__, None, None, None))
 
-    def run(self, script: bytes) -> tuple[str | None, ...]:
+    def run_script(self, script: bytes) -> tuple[str | None, ...]:
         return self._loop_calls.run_and_wait(lambda: async_effects.run_script(self.conn, script))
 
-    def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    def call_in_savepoint(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         context = contextvars.copy_context()
-        return self._loop_calls.run_and_wait(lambda: self._call(context, endpoint, event))
+        return self._loop_calls.run_and_wait(lambda: self._call_in_savepoint(context, endpoint, event))
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         return self._loop_calls.run_and_wait(lambda: save_async(self, self.conn, me, saves))
@@ -123,12 +123,14 @@ class AsyncPsycopgEffects(PsycopgEffects):
         # The loop may have ended, and `close` above needs the loop.
         self.conn.pgconn.finish()
 
-    async def _call(self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    async def _call_in_savepoint(
+        self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent
+    ) -> object:
         result: object = None
         try:
             async with self._savepoint():
                 with allow_long_statements(self.conn):
-                    result = await self._loop_calls.handle(context, endpoint, event, *self.handler_args)
+                    result = await self._loop_calls.call_handler(context, endpoint, event, *self.handler_args)
                 if self.context.engine.is_forked:
                     exit_forked(result)
                 if result is not None and not isinstance(result, Done):
@@ -145,7 +147,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
     async def _savepoint(self) -> AsyncIterator[None]:
         try:
             yield
-            await async_effects.run_script(self.conn, self.kept_script())
+            await async_effects.run_script(self.conn, self.build_kept_script())
         except BaseException:
             if not self.conn.closed:
                 await async_effects.rollback_event(self.conn)
@@ -154,7 +156,7 @@ class AsyncPsycopgEffects(PsycopgEffects):
 
 async def open_connection(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
     """Open the async psycopg connection of a worker's transactional handlers, in the running event loop."""
-    lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
+    lease, pooler = context.settings.lease, context.settings.pooler or session.is_pooled
     return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 
 
@@ -164,7 +166,7 @@ async def save_async(
     """Save the positions up to which partitions are delivered, on an async connection."""
     # This is the last statement before the commit, and the async counterpart of `Effects.save`.
     context = effects.context
-    await async_effects.run_script(conn, effects.end())
+    await async_effects.run_script(conn, effects.build_end_script())
     return await async_effects.save(
-        conn, effects.session, context.schema, context.subscription, me, save_arguments(saves)
+        conn, effects.session, context.schema, context.subscription, me, build_save_arguments(saves)
     )

@@ -43,7 +43,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         self._loop_calls = LoopCalls(loop)
-        self._interrupted = False
+        self._was_interrupted = False
         self.conn = self._loop_calls.run_and_wait(lambda: open_connection(context, session))
         with psycopg_errors():
             self._async_conn = self._loop_calls.run_and_wait(self._connect)
@@ -51,21 +51,21 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     @property
     def is_intact(self) -> bool:
-        return not self._interrupted and super().is_intact
+        return not self._was_interrupted and super().is_intact
 
     def drive(self, run: Callable[[], object]) -> None:
         self._loop_calls.run_and_wait(lambda: greenlet_spawn(run))
 
-    def run(self, script: bytes) -> tuple[str | None, ...]:
+    def run_script(self, script: bytes) -> tuple[str | None, ...]:
         return await_only(async_effects.run_script(self.conn, script))
 
-    def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    def call_handler(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         try:
             self._handler_context = contextvars.copy_context()
-            return await_only(self._loop_calls.handle(self._handler_context, endpoint, event, *self.handler_args))
+            return await_only(self._loop_calls.call_handler(self._handler_context, endpoint, event, *self.handler_args))
         except asyncio.CancelledError as error:
             # The worker ends. A cancellation by a handler comes back as a value.
-            self._interrupted = True
+            self._was_interrupted = True
             raise OperationalError(LOOP_ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
@@ -77,7 +77,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     def close(self) -> None:
         with suppress(Exception):
-            self._run(super().close)
+            self._run_in_greenlet(super().close)
             self._loop_calls.run_and_wait(self.conn.close)
         # The loop may have ended, and `close` above needs the loop.
         self.conn.pgconn.finish()
@@ -93,10 +93,10 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             factory: Any = lambda: session  # noqa: E731  a factory
             yield joined, async_scoped_session(factory, scopefunc=lambda: None) if is_scoped else session
 
-    def _event_context(self) -> contextvars.Context:
+    def _get_event_context(self) -> contextvars.Context:
         return self._handler_context
 
-    def _connection(self) -> Any:
+    def _get_sql_conn(self) -> Any:
         return self._async_conn.sync_connection
 
     def _set_autocommit(self, value: bool) -> None:
@@ -105,7 +105,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
     def _roll_back_driver(self) -> None:
         await_only(self.conn.rollback())
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def _run_in_greenlet(self, call: Callable[[], object]) -> None:
         self._loop_calls.run_and_wait(lambda: greenlet_spawn(call))
 
     async def _connect(self) -> SqlAsyncConnection:
@@ -113,5 +113,5 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             return self.conn
 
         engine = create_async_engine("postgresql+psycopg://", async_creator=own_connection, **SINGLE_CONN_OPTIONS)
-        send_plain_savepoints(engine.sync_engine, self.run)
+        send_plain_savepoints(engine.sync_engine, self.run_script)
         return await engine.connect()

@@ -16,8 +16,8 @@ from django.db import close_old_connections, connections, transaction
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import Error
 
-from partbox.db.deadline import Deadline, WatchedConnection, deadline_for_lease, watched
-from partbox.db.sql import Conn, query, rows
+from partbox.db.deadline import Deadline, WatchedConnection, deadline_for_lease, watch_connection
+from partbox.db.sql import Conn, fetch_rows, load_query
 from partbox.errors import SettingsError
 from partbox.handlers import Handler
 from partbox.publish.integrations.django import refuse_foreign_writes
@@ -35,7 +35,7 @@ class DjangoEffects(Effects):
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
-        self._django = connection()
+        self._django = get_connection()
         # Another user of this thread, such as a test, may have opened the connection.
         self._was_open = self._django.connection is not None
         self._commit_hooks: list[Any] = []
@@ -44,12 +44,12 @@ class DjangoEffects(Effects):
     def check(cls, reading: Conn) -> None:
         """Check that Django's connection in this thread suits transactional handlers."""
         # The connection is closed again if it was closed before.
-        django = connection()
+        django = get_connection()
         was_open = django.connection is not None
         try:
             with psycopg_errors():
                 django.ensure_connection()
-                _check(django, reading)
+                _check_connection(django, reading)
         finally:
             if not was_open:
                 django.close()
@@ -63,15 +63,15 @@ class DjangoEffects(Effects):
             block.__enter__()
             if getattr(self, "conn", None) is not django.connection:
                 self.conn = django.connection
-                self._deadline = watched(self.conn, deadline_for_lease(self.context.settings.lease))
+                self._deadline = watch_connection(self.conn, deadline_for_lease(self.context.settings.lease))
             with exit_within(self._deadline, block):
                 yield
                 # Django would not call the hooks after a hook that raises.
                 self._commit_hooks, django.run_on_commit = django.run_on_commit, []
 
-    def run(self, script: bytes) -> tuple[str | None, ...]:
+    def run_script(self, script: bytes) -> tuple[str | None, ...]:
         with self._deadline:
-            return super().run(script)
+            return super().run_script(script)
 
     def begin_anew(self) -> bool:
         self._django.needs_rollback = False
@@ -81,13 +81,13 @@ class DjangoEffects(Effects):
     def savepoint(self, handler: Handler) -> Iterator[None]:
         django, hooks = self._django, len(self._django.run_on_commit)
         try:
-            with within(django, self._deadline, lambda: f"; {self.habits.kept.decode()}"):
+            with hold_savepoint(django, self._deadline, lambda: f"; {self.session_defaults.after_event.decode()}"):
                 yield
         except BaseException as error:
             # Django does this only if the rollback succeeded.
             del django.run_on_commit[hooks:]
             if isinstance(error, DjangoError):
-                raise self.hung_error() or error from error.__cause__
+                raise self.find_hung_error() or error from error.__cause__
             raise
         context = copy_context()
         django.run_on_commit[hooks:] = [
@@ -102,7 +102,7 @@ class DjangoEffects(Effects):
         with self._deadline:
             return super().save(me, saves)
 
-    def hooks(self) -> Iterable[Callable[[], object]]:
+    def take_commit_hooks(self) -> Iterable[Callable[[], object]]:
         hooks, self._commit_hooks = self._commit_hooks, []
         return [call for _, call, *_ in hooks]
 
@@ -114,11 +114,11 @@ class DjangoEffects(Effects):
         if not self._was_open:
             self._django.close()
 
-    def hung_error(self) -> Error | None:
+    def find_hung_error(self) -> Error | None:
         """Return the error of a Django statement that ran past its deadline, or None."""
         # Django's connection was cut for this reason.
         limit = getattr(self, "_deadline", None)
-        return limit.lost_error() if limit is not None and limit.is_cut else None
+        return limit.build_lost_error() if limit is not None and limit.is_cut else None
 
     def _refresh_connection(self) -> None:
         # Django reconnects if its connection is lost or too old. CONN_MAX_AGE = 0 means: close the connection when no
@@ -134,14 +134,14 @@ class DjangoEffects(Effects):
             django.close_if_unusable_or_obsolete()
 
 
-def alias() -> str:
+def find_alias() -> str:
     """Return the alias of the Django database that holds the outbox, from Django's setting PARTBOX."""
     given = getattr(settings, "PARTBOX", None)
     return (given.get("DATABASE") if isinstance(given, Mapping) else None) or "default"
 
 
 @contextmanager
-def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
+def hold_savepoint(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
     """Hold a savepoint on a Django connection during a with block, and refuse writes on other Django connections."""
     # The handler runs in the block. The transaction is open already. The statements that `behind` returns follow the
     # release of the savepoint in the same message.
@@ -186,24 +186,24 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as error:
-        if effects is None or (hung_error := effects.hung_error()) is None:
+        if effects is None or (hung_error := effects.find_hung_error()) is None:
             raise
         raise hung_error from error
     except DjangoError as error:
-        hung_error = effects.hung_error() if effects is not None else None
+        hung_error = effects.find_hung_error() if effects is not None else None
         cause = error.__cause__
         raise hung_error or (cause if isinstance(cause, Error) else psycopg.InternalError(str(error))) from error
 
 
-def connection() -> Any:
+def get_connection() -> Any:
     """Return Django's connection to the outbox's database. Raise SettingsError if it is not configured."""
     try:
-        return connections[alias()]
+        return connections[find_alias()]
     except (ConnectionDoesNotExist, ImproperlyConfigured) as error:
         raise SettingsError(f'transactional="django" needs Django\'s settings, with this database: {error}') from None
 
 
-def _check(django: Any, reading: Conn) -> None:
+def _check_connection(django: Any, reading: Conn) -> None:
     # The Django connection must use psycopg 3 and autocommit, and be in the same database as the worker's connection
     # `reading`.
     if not isinstance(django.connection, psycopg.Connection):
@@ -218,9 +218,9 @@ def _check(django: Any, reading: Conn) -> None:
             "commit there"
         )
     with django.cursor() as cursor:
-        cursor.execute(query("database_is", "partbox").decode())
+        cursor.execute(load_query("database_is", "partbox").decode())
         (theirs,) = cursor.fetchone()
-    ((ours,),) = rows(reading, "database_is", "partbox")
+    ((ours,),) = fetch_rows(reading, "database_is", "partbox")
     if theirs != ours:
         name = django.settings_dict.get("NAME")
         raise SettingsError(

@@ -25,7 +25,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.outcomes import Done
 from partbox.worker.context import Context
-from partbox.worker.engine.saves import PartitionSave, save_arguments
+from partbox.worker.engine.saves import PartitionSave, build_save_arguments
 from partbox.worker.fork_safety import exit_forked
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
@@ -49,8 +49,8 @@ class Effects:
     """The arguments of a handler after its event, within its savepoint."""
     begin_script: ClassVar[bytes] = BEGIN_EVENT
     end_prefix: ClassVar[bytes] = b""
-    habits: SessionDefaults
-    _habits_conn: Any = None  # the connection whose session defaults are known
+    session_defaults: SessionDefaults
+    _defaults_conn: Any = None  # the connection whose session defaults are known
     _xid = ""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
@@ -82,7 +82,7 @@ class Effects:
         # `run` executes a whole transaction or its hooks.
         run()
 
-    def run(self, script: bytes) -> tuple[str | None, ...]:
+    def run_script(self, script: bytes) -> tuple[str | None, ...]:
         """Execute an SQL script directly on the psycopg connection. Return the first row of the last statement."""
         # The library above the connection does not see the script.
         return blocking.run_script(self.conn, script)
@@ -92,26 +92,29 @@ class Effects:
         # Handlers may be slow, only the statements after them must be quick.
         # psycopg would begin with its first own statement, but scripts bypass psycopg.
         if self.conn.info.transaction_status == TransactionStatus.IDLE:
-            self.run(b"begin")
-        if self._habits_conn is not self.conn or self.context.settings.pooler or self.session.pooled:
-            self.habits, self._habits_conn = SessionDefaults.of(self.run(READ_SESSION)), self.conn
-        self._xid = self.run(self.begin_script)[0] or ""
+            self.run_script(b"begin")
+        if self._defaults_conn is not self.conn or self.context.settings.pooler or self.session.is_pooled:
+            self.session_defaults, self._defaults_conn = (
+                SessionDefaults.from_row(self.run_script(READ_SESSION)),
+                self.conn,
+            )
+        self._xid = self.run_script(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
         """Begin another transaction if a handler has committed the current one. Return False if it has not."""
         # The library is not told, so the same transaction goes on for it.
         try:
-            self.run(b"rollback")
-            if self.run(scripts.status_script(self._xid)) != ("committed",):
+            self.run_script(b"rollback")
+            if self.run_script(scripts.render_status(self._xid)) != ("committed",):
                 return False
             self.begin()
             # The commit also kept the settings that the handler made in the session.
-            self.run(self.habits.kept)
+            self.run_script(self.session_defaults.after_event)
         except Error:
             return False
         return True
 
-    def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    def call_in_savepoint(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler with an event, inside a savepoint. Return the handler's value or its error."""
         # The savepoint is rolled back unless the event is done.
         result: object = None
@@ -119,7 +122,7 @@ class Effects:
             with self.savepoint(endpoint.handler):
                 try:
                     with allow_long_statements(self.conn):
-                        result = self.handle(endpoint, event)
+                        result = self.call_handler(endpoint, event)
                 except BaseException as error:
                     # SystemExit too: a handler must not end the process.
                     result = error
@@ -133,7 +136,7 @@ class Effects:
             return result if isinstance(result, BaseException) else error
         return result
 
-    def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    def call_handler(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler with an event in the open savepoint. Return its value or raise its error."""
         return endpoint.wrapped_call(event, *self.handler_args)
 
@@ -141,16 +144,16 @@ class Effects:
         """Save the positions up to which partitions are delivered, just before the commit."""
         # This is the last statement before the commit. The result is the same as that of `cursors.save`.
         context = self.context
-        self.run(self.end())
-        told = self._schema, context.subscription, me, *save_arguments(saves)
+        self.run_script(self.build_end_script())
+        told = self._schema, context.subscription, me, *build_save_arguments(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
 
-    def end(self) -> bytes:
+    def build_end_script(self) -> bytes:
         """Return the SQL script to run after the last handler of the transaction."""
         # The delivery positions are saved after it.
-        return self.end_prefix + self.habits.end(self.context.settings.lease / 2)
+        return self.end_prefix + self.session_defaults.render_end(self.context.settings.lease / 2)
 
-    def hooks(self) -> Iterable[Any]:
+    def take_commit_hooks(self) -> Iterable[Any]:
         """Return the functions that handlers have deferred until after the commit."""
         # The library (Django or SQLAlchemy) keeps them. Each may raise when called.
         return ()
@@ -183,13 +186,13 @@ class PsycopgEffects(Effects):
     def savepoint(self, handler: Handler) -> Iterator[None]:
         try:
             yield
-            self.run(self.kept_script())
+            self.run_script(self.build_kept_script())
         except BaseException:
             if not self.conn.closed:
                 scripts.rollback_event(self.conn)
             raise
 
-    def kept_script(self) -> bytes:
+    def build_kept_script(self) -> bytes:
         """Return the SQL script to run after a handler has completed an event."""
         # One message releases the savepoint, restores the session's settings, and sets the next savepoint.
-        return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)
+        return b"%b; %b; %b" % (RELEASE, self.session_defaults.after_event, SAVEPOINT)

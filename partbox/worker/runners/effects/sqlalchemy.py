@@ -35,11 +35,11 @@ class SqlalchemyEffects(Effects):
         super().__init__(context, session, loop)
         self._may_end = False  # True while partbox itself ends the transaction
         with psycopg_errors():
-            self._sql_conn = self._connection()
+            self._sql_conn = self._get_sql_conn()
         refuse_transaction_end(self._sql_conn, lambda: self._may_end)
         self._joined_sessions: list[tuple[JoinedSession, contextvars.Context]] = []
         self._committed_sessions: list[tuple[JoinedSession, contextvars.Context]] = []
-        self._marks = MarkRestorer()
+        self._mark_restorer = MarkRestorer()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -70,8 +70,11 @@ class SqlalchemyEffects(Effects):
             yield
             with allow_long_statements(self.conn):
                 joined.prepare()
-                joined.trailing_script = b"; %b; %b" % (self.habits.kept, self._marks.script(self._sql_conn))
-        self._joined_sessions.append((joined, self._event_context()))
+                joined.trailing_script = b"; %b; %b" % (
+                    self.session_defaults.after_event,
+                    self._mark_restorer.build_script(self._sql_conn),
+                )
+        self._joined_sessions.append((joined, self._get_event_context()))
 
     @property
     def is_intact(self) -> bool:
@@ -83,7 +86,7 @@ class SqlalchemyEffects(Effects):
         read_marks(self._sql_conn)
         return super().save(me, saves)
 
-    def hooks(self) -> Iterable[Callable[[], object]]:
+    def take_commit_hooks(self) -> Iterable[Callable[[], object]]:
         committed, self._committed_sessions = self._committed_sessions, []
         return [partial(context.run, each.call_commit_hooks) for each, context in committed]
 
@@ -102,10 +105,10 @@ class SqlalchemyEffects(Effects):
         with suppress(Error):
             self._roll_back_driver()
 
-    def _event_context(self) -> contextvars.Context:
+    def _get_event_context(self) -> contextvars.Context:
         return contextvars.copy_context()
 
-    def _connection(self) -> Connection:
+    def _get_sql_conn(self) -> Connection:
         self.conn = self.session
         return build_engine(self.conn).connect()
 
