@@ -162,7 +162,7 @@ def test_no_class_name_is_defined_twice() -> None:
     is_exactly(twice, DEFINED_TWICE, "rename all but one of these classes")
 
 
-def test_no_row_is_read_by_number_where_its_columns_have_names() -> None:
+def test_no_row_is_read_by_index_where_its_columns_have_names() -> None:
     found = {
         f"{name}::{ast.unparse(node)}"
         for name, tree in trees().items()
@@ -189,11 +189,11 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def test_no_modules_import_each_other_not_even_for_types_or_within_functions() -> None:
+def test_no_modules_import_each_other_even_for_types_or_within_functions() -> None:
     is_exactly(cycles(imports()), CYCLES, "break these cycles")
 
 
-def test_a_cycle_is_found_whatever_kind_of_import_closes_it() -> None:
+def test_a_cycle_of_imports_is_found_whatever_kind_of_import_closes_it() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == {frozenset("abc")}
     typing = "if TYPE_CHECKING:\n    from partbox.outbox import Outbox"
     within = "def f():\n    import partbox.outbox"

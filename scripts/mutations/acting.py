@@ -36,7 +36,7 @@ MUTATIONS = (
         QUERIES,
         "session_user",
         "current_user",
-        (f"{TESTS}::test_the_role_is_that_which_logged_in_and_not_one_that_it_took_on",),
+        (f"{TESTS}::test_a_note_names_the_role_that_logged_in_and_not_one_that_was_set_later",),
     ),
     Mutation(
         "function-of-others-in-an-act",
@@ -60,7 +60,7 @@ MUTATIONS = (
         ACTIONS,
         "identity and shorten_line(identity)",
         "identity",
-        (f"{TESTS}::test_whatever_an_identity_is_its_note_is_one_printable_line",),
+        (f"{TESTS}::test_every_identity_is_noted_as_one_printable_line",),
     ),
     Mutation(
         "long-act-that-counts-its-last-step",
@@ -76,7 +76,7 @@ MUTATIONS = (
         "partbox/operations/purge.py",
         "is_noted = by_hand and not",
         "is_noted = not",
-        (f"{TESTS}::test_what_workers_purge_is_no_act_of_an_operator",),
+        (f"{TESTS}::test_a_purge_by_workers_is_not_noted_as_an_act_of_an_operator",),
     ),
     Mutation(
         "verb-in-the-event-loop",

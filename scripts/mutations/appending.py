@@ -12,7 +12,7 @@ MUTATIONS = (
         FILE,
         "while remaining:\n            try:\n                remaining = remaining[os.write(handle, remaining) :]",
         "if remaining:\n            try:\n                os.write(handle, remaining)",
-        (f"{TESTS}::test_nothing_stays_of_lines_that_did_not_fit",),
+        (f"{TESTS}::test_lines_that_did_not_fit_into_a_file_leave_nothing_behind",),
     ),
     Mutation(
         "torn-line-that-stays",
@@ -20,7 +20,7 @@ MUTATIONS = (
         FILE,
         "        _truncate_written(handle, len(lines) - len(remaining))\n",
         "",
-        (f"{TESTS}::test_nothing_stays_of_printed_lines_that_did_not_fit",),
+        (f"{TESTS}::test_printed_lines_that_did_not_fit_leave_nothing_behind",),
     ),
     Mutation(
         "torn-line-of-a-killed-process",
@@ -28,6 +28,6 @@ MUTATIONS = (
         FILE,
         "return size > 0 and",
         "return False and",
-        (f"{TESTS}::test_a_line_that_a_killed_process_left_torn_does_not_swallow_the_next",),
+        (f"{TESTS}::test_an_incomplete_line_of_a_killed_process_does_not_swallow_the_next_line",),
     ),
 )

@@ -9,8 +9,8 @@ DIRECTORY = "partbox/archive/location.py"
 STEPS = "partbox/db/operator/archive.py"
 FIRST = "tests/db/archive/test_archived_first.py"
 COMMANDS = "tests/cli/test_archive_commands.py"
-OTHERS = f"{FIRST}::test_other_purgers_remove_nothing_that_is_not_archived"
-LATE = f"{FIRST}::test_who_is_about_to_write_below_is_waited_for"
+OTHERS = f"{FIRST}::test_a_purge_without_the_archive_setting_removes_no_record_that_is_not_archived"
+LATE = f"{FIRST}::test_archiving_waits_for_an_open_transaction_that_has_drawn_a_lower_id"
 
 MUTATIONS = (
     Mutation(
@@ -27,7 +27,7 @@ MUTATIONS = (
         RECORDS,
         "bound := least(bound, spared - 1, kept);",
         "bound := least(bound, spared - 1);",
-        (f"{FIRST}::test_without_an_archive_any_more_purges_go_on_as_before",),
+        (f"{FIRST}::test_purges_go_on_without_an_archive_once_archiving_has_been_ended",),
     ),
     Mutation(
         "archive-before-it-is-settled",
@@ -44,7 +44,7 @@ MUTATIONS = (
         "            kept = part.finish_file()\n        steps.note_done(self.conn, self.settings.schema_name, after)\n",
         "            steps.note_done(self.conn, self.settings.schema_name, after)\n            kept = "
         "part.finish_file()\n",
-        (f"{FIRST}::test_an_archive_without_room_leaves_the_log_and_is_tried_again",),
+        (f"{FIRST}::test_records_stay_in_the_log_while_the_archive_is_full_and_archiving_is_tried_again",),
     ),
     Mutation(
         "archive-that-was-never-written",
@@ -52,7 +52,7 @@ MUTATIONS = (
         ARCHIVER,
         "            location_of(place).check_writable()\n",
         "            pass\n",
-        (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
+        (f"{COMMANDS}::test_an_archive_that_cannot_be_written_purges_nothing_and_does_not_bind_later_purges",),
     ),
     Mutation(
         "purge-beside-an-archive-that-cannot-be-kept",
@@ -60,7 +60,7 @@ MUTATIONS = (
         "partbox/operations/purge.py",
         "    return is_kept(conn, settings)\n",
         "    return True\n",
-        (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
+        (f"{COMMANDS}::test_an_archive_that_cannot_be_written_purges_nothing_and_does_not_bind_later_purges",),
     ),
     Mutation(
         "archive-that-is-not-synced",

@@ -6,8 +6,8 @@ RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
 RINGS = "tests/publish/integrations/test_rings.py"
 WAKING = "tests/worker/poller/test_waking.py"
-HEARD_TIME = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
-ASLEEP = f"{MODEL}::test_nothing_waits_longer_than_a_nap_whatever_is_swallowed"
+HEARD_TIME = f"{MODEL}::test_no_event_waits_longer_than_a_short_nap_when_every_ring_is_heard"
+ASLEEP = f"{MODEL}::test_no_event_waits_longer_than_a_nap_whatever_rings_are_lost"
 
 MUTATIONS = (
     Mutation(
@@ -40,7 +40,7 @@ MUTATIONS = (
         "partbox/publish/bell.py",
         "self._memory.note_answer(self._sent_at, bool(rows[0][-1]))",
         "self._memory.note_answer(time.monotonic(), bool(rows[0][-1]))",
-        (f"{RINGS}::test_what_was_heard_counts_from_when_it_was_asked",),
+        (f"{RINGS}::test_the_age_of_an_answer_counts_from_when_the_publisher_asked",),
     ),
     Mutation(
         "a-ring-remembered",
@@ -49,7 +49,7 @@ MUTATIONS = (
         "if not rang:",
         "if rang or not rang:",
         (
-            f"{MODEL}::test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked",
+            f"{MODEL}::test_a_publisher_that_heard_that_nobody_sleeps_does_not_ask_again_for_a_moment",
             f"{RINGS}::test_a_ring_that_is_rolled_back_is_not_remembered",
         ),
     ),
@@ -60,8 +60,8 @@ MUTATIONS = (
         "        if self._is_busy(now, seen.drawn_id) and seen.flag_seconds:\n            return FlagChange.LOWER\n",
         "        self._is_busy(now, seen.drawn_id)\n",
         (
-            f"{MODEL}::test_waking_lowers_nothing_but_a_log_that_moves_on_does",
-            f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",
+            f"{MODEL}::test_a_wakeup_does_not_lower_the_flag_but_a_log_that_moves_on_does",
+            f"{WAKING}::test_an_awake_worker_lowers_the_flag_that_busy_publishers_find_up_and_sleeping_workers_wake",
         ),
     ),
     Mutation(
@@ -70,7 +70,7 @@ MUTATIONS = (
         "partbox/db/delivery/bell.py",
         "    notify_listeners(conn, schema, RING_BACK)",
         "    return",
-        (f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",),
+        (f"{WAKING}::test_an_awake_worker_lowers_the_flag_that_busy_publishers_find_up_and_sleeping_workers_wake",),
     ),
     Mutation(
         "raised-for-less-than-by-another",
@@ -78,7 +78,7 @@ MUTATIONS = (
         "sql/queries/bell.sql",
         "greatest(now + %(ahead)s::bigint, case when up between 1 and 3000 then now + up end)",
         "now + %(ahead)s::bigint",
-        (f"{WAKING}::test_to_raise_the_flag_takes_back_nothing_that_others_have_said",),
+        (f"{WAKING}::test_raising_the_flag_does_not_shorten_what_another_worker_has_raised",),
     ),
     Mutation(
         "a-flag-that-is-up-for-less-than-the-nap",
@@ -95,7 +95,7 @@ MUTATIONS = (
         "    if not calm or not owned:\n",
         "    if not owned:\n",
         (
-            "tests/protocol/test_ticks.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",
+            "tests/protocol/test_ticks.py::test_a_process_that_would_miss_a_plan_or_runs_a_handler_ticks_at_the_usual_interval",
         ),
     ),
     Mutation(
@@ -106,7 +106,7 @@ MUTATIONS = (
         "        self._tick_at = min(self._tick_at, self._tick_at)",
         (
             "tests/worker/poller/test_long_naps.py::"
-            "test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process",
+            "test_a_parked_event_that_blocks_nothing_runs_when_it_is_due_though_its_process_rarely_ticks",
         ),
     ),
     Mutation(
@@ -124,7 +124,7 @@ MUTATIONS = (
         "case when events < %(number)s::bigint then {unwritten} else {rings_many} end\n"
         "  from (select count(*) from written) as written (events)",
         "{rings_many}",
-        (f"{RINGS}::test_it_asks_once_the_ids_are_drawn",),
+        (f"{RINGS}::test_a_publisher_reads_the_flag_after_the_ids_are_drawn",),
     ),
     Mutation(
         "raised-where-transactions-are-prepared",
@@ -133,8 +133,8 @@ MUTATIONS = (
         'if prepared and wanted != "on":',
         'if prepared and wanted == "never":',
         (
-            f"{MODEL}::test_it_is_off_where_a_ring_cannot_come_or_would_break_something",
-            f"{WAKING}::test_where_it_is_off_nobody_listens_or_raises_the_flag",
+            f"{MODEL}::test_the_bell_is_off_where_a_ring_cannot_come_or_would_break_something",
+            f"{WAKING}::test_nobody_listens_or_raises_the_flag_where_the_bell_is_off",
         ),
     ),
     Mutation(
@@ -143,7 +143,7 @@ MUTATIONS = (
         "partbox/worker/poller/listener.py",
         "        self._probe_awaited = self._probe_to_send = uuid4().hex\n",
         "        self._probe_awaited = self._probe_to_send = uuid4().hex\n        self.is_hearing = True\n",
-        (f"{WAKING}::test_who_listens_elsewhere_hears_nothing_and_does_not_sleep",),
+        (f"{WAKING}::test_a_worker_that_listens_to_another_database_hears_nothing_and_does_not_sleep",),
     ),
     Mutation(
         "deaf-while-no-session-can-be-had",
@@ -151,7 +151,9 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "            self.pacer.listener.read_notifications()\n            self._end_asked.wait(self._reconnect_in)\n",
         "            self._end_asked.wait(self._reconnect_in)\n",
-        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        (
+            "tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_receives_its_notifications",
+        ),
     ),
     Mutation(
         "deaf-while-statements-fail",
@@ -159,7 +161,9 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "            self.pacer.listener.read_notifications()\n            self._end_asked.wait(RETRY_PAUSE)\n",
         "            self._end_asked.wait(RETRY_PAUSE)\n",
-        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        (
+            "tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_receives_its_notifications",
+        ),
     ),
     Mutation(
         "asleep-on-a-lost-connection",
@@ -167,7 +171,7 @@ MUTATIONS = (
         "partbox/worker/poller/listener.py",
         "        self.is_hearing, self._probe_to_send = False, None\n        self._wakeup.interrupt_poller()\n",
         "        self._probe_to_send = None\n",
-        (f"{WAKING}::test_a_lost_connection_wakes_and_another_is_made",),
+        (f"{WAKING}::test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced",),
     ),
     Mutation(
         "a-flag-that-was-down-in-between",
@@ -184,8 +188,8 @@ MUTATIONS = (
         "if now + nap >= until:",
         "if now >= until:",
         (
-            f"{MODEL}::test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had",
-            f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap",
+            f"{MODEL}::test_a_worker_does_not_raise_a_flag_that_is_up_long_enough_but_stays_awake_as_if_it_had",
+            f"{MODEL}::test_no_event_waits_longer_than_a_short_nap_when_every_ring_is_heard",
         ),
     ),
     Mutation(
@@ -195,8 +199,8 @@ MUTATIONS = (
         "            self._is_flag_up, self._up_from = True, now\n",
         "            self._is_flag_up = True\n",
         (
-            f"{MODEL}::test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had",
-            f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap",
+            f"{MODEL}::test_a_worker_does_not_raise_a_flag_that_is_up_long_enough_but_stays_awake_as_if_it_had",
+            f"{MODEL}::test_no_event_waits_longer_than_a_short_nap_when_every_ring_is_heard",
         ),
     ),
     Mutation(
@@ -208,7 +212,7 @@ MUTATIONS = (
         (
             f"{RINGS}::test_no_library_fails_for_a_ring_that_cannot_be_sent",
             f"{RINGS}::test_sql_does_not_fail_for_a_ring_that_cannot_be_sent",
-            "tests/db/operator/test_changes_are_told.py::test_a_change_is_made_untold_while_the_notification_queue_is_full",
+            "tests/db/operator/test_changes_are_told.py::test_a_change_is_made_without_a_notification_while_the_notification_queue_is_full",
         ),
     ),
     Mutation(

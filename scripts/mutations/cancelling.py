@@ -5,8 +5,8 @@ from mutations.mutation import Mutation
 CANCEL, START, DOUBT = (f"sql/functions/{name}.sql" for name in ("cancel", "may_start", "cancelling"))
 RECORDS, FETCH = "sql/queries/records.sql", "partbox/worker/poller/parked_fetch.py"
 TESTS, TOLD = "tests/publish/test_cancel.py", "tests/publish/test_cancel_told.py"
-WAITS = f"{TESTS}::test_it_waits_while_a_transaction_is_about_to_cancel_it"
-READ_LATE = f"{TESTS}::test_one_that_is_due_when_it_is_read_first_does_not_run_either"
+WAITS = f"{TESTS}::test_an_event_waits_while_an_open_transaction_is_about_to_cancel_it"
+READ_LATE = f"{TESTS}::test_a_cancelled_event_that_is_already_due_when_it_is_first_read_does_not_run_either"
 
 MUTATIONS = (
     Mutation(
@@ -15,7 +15,7 @@ MUTATIONS = (
         CANCEL,
         "if clock_timestamp() >= due or exists (",
         "if exists (",
-        (f"{TESTS}::test_who_has_waited_for_another_that_was_rolled_back_is_late_if_the_time_has_come",),
+        (f"{TESTS}::test_a_cancellation_that_waited_for_a_rolled_back_one_is_too_late_if_the_event_is_due",),
     ),
     Mutation(
         "clock-that-was-set-back",
@@ -23,7 +23,7 @@ MUTATIONS = (
         CANCEL,
         "then k.state not in ('scheduled', 'discarded')",
         "then false",
-        (f"{TESTS}::test_it_is_late_if_a_handler_has_run_it_whatever_the_clock_says",),
+        (f"{TESTS}::test_a_cancellation_is_too_late_if_a_handler_has_run_the_event_whatever_the_clock_says",),
     ),
     Mutation(
         "cancelled-rows-wait",
@@ -31,7 +31,7 @@ MUTATIONS = (
         CANCEL,
         "and k.record_id = any (ids) and k.state = 'scheduled';",
         "and k.record_id = any (ids) and k.state = 'none';",
-        (f"{TOLD}::test_who_cancelled_it_and_when_is_told",),
+        (f"{TOLD}::test_the_standing_of_an_event_shows_who_cancelled_it_and_when",),
     ),
     Mutation(
         "open-cancelling-unseen-when-polled",
@@ -95,7 +95,7 @@ MUTATIONS = (
         "sql/queries/rebase.sql",
         "or exists (select from {schema}.cancellation x where x.record_id = r.id)",
         "",
-        (f"{TESTS}::test_one_that_a_copy_of_the_outbox_has_late_does_not_run_either",),
+        (f"{TESTS}::test_a_cancelled_event_that_comes_late_in_a_copy_of_the_outbox_does_not_run_either",),
     ),
     Mutation(
         "cancelled-told-as-scheduled",
@@ -103,7 +103,7 @@ MUTATIONS = (
         "sql/queries/find.sql",
         "case when over.at is not null then 'cancelled' else k.state end",
         "k.state",
-        (f"{TOLD}::test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too",),
+        (f"{TOLD}::test_a_cancelled_event_is_shown_as_cancelled_before_any_subscription_has_read_it",),
     ),
     Mutation(
         "cancelled-without-its-mark",
@@ -111,6 +111,6 @@ MUTATIONS = (
         CANCEL,
         "perform {schema}.all_written('cancellation', cardinality(ids), count(*))",
         "perform count(*)",
-        (f"{TOLD}::test_what_a_trigger_keeps_from_being_noted_is_not_cancelled",),
+        (f"{TOLD}::test_an_event_is_not_cancelled_if_a_trigger_keeps_the_cancellation_from_being_stored",),
     ),
 )

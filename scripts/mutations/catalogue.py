@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 COMPARISON = "tests/catalogue/test_comparison.py"
-NAMED = f"{COMPARISON}::test_a_change_that_breaks_a_reader_is_named_with_its_field_whom_it_breaks_and_the_remedy"
+NAMED = f"{COMPARISON}::test_a_breaking_change_is_named_with_its_field_the_readers_that_it_breaks_and_the_remedy"
 MISFITS = "partbox/catalogue/misfits.py"
 
 MUTATIONS = (
@@ -29,7 +29,7 @@ MUTATIONS = (
         "partbox/catalogue/event_form.py",
         "return _build_pydantic_schema(event, always=False), _build_pydantic_schema(event, always=True)",
         "return _build_pydantic_schema(event, always=True), _build_pydantic_schema(event, always=True)",
-        (f"{COMPARISON}::test_a_field_that_came_with_a_default_may_never_lose_it",),
+        (f"{COMPARISON}::test_a_field_that_was_added_with_a_default_may_never_lose_it",),
     ),
     Mutation(
         "any-alternative-will-do",
@@ -58,7 +58,7 @@ MUTATIONS = (
         "partbox/catalogue/comparison.py",
         "missing_versions = [version for version in range(old.version, new.version) if version not in upcasts]",
         "missing_versions = [] if upcasts else [old.version]",
-        (f"{COMPARISON}::test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one_before",),
+        (f"{COMPARISON}::test_a_new_version_may_change_everything_if_every_earlier_version_has_an_upcast",),
     ),
     Mutation(
         "a-key-that-moves",
@@ -66,6 +66,6 @@ MUTATIONS = (
         "partbox/catalogue/comparison.py",
         "changes = [*_find_order_changes(old, new), *_find_field_changes(old, new)]",
         "changes = [*_find_field_changes(old, new)]",
-        (f"{COMPARISON}::test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does",),
+        (f"{COMPARISON}::test_a_version_may_change_neither_its_key_nor_its_aggregate_type",),
     ),
 )

@@ -20,7 +20,7 @@ MUTATIONS = (
         FILE,
         "                events.clear()\n",
         "                pass\n",
-        (f"{COLLECTING}::test_a_rollback_drops_what_is_undone_and_keeps_what_may_be_added_once_more",),
+        (f"{COLLECTING}::test_a_rollback_drops_the_events_of_known_entities_and_keeps_those_of_new_ones",),
     ),
     Mutation(
         "published-and-rolled-back",
@@ -36,7 +36,7 @@ MUTATIONS = (
         FILE,
         "        self.waiting[id(events)] = events\n",
         "        pass\n",
-        (f"{COLLECTING}::test_an_entity_that_was_loaded_and_let_go_is_not_forgotten",),
+        (f"{COLLECTING}::test_events_of_an_entity_that_was_loaded_and_not_kept_are_not_forgotten",),
     ),
     Mutation(
         "a-savepoint-left-open",
@@ -69,7 +69,7 @@ MUTATIONS = (
         "                self.events.put_back(taken)\n",
         "",
         (
-            "tests/django/test_model_events.py::test_what_is_rolled_back_publishes_nothing_and_what_fails_keeps_its_events",
+            "tests/django/test_model_events.py::test_a_rolled_back_save_publishes_nothing_and_a_failed_save_keeps_its_events",
         ),
     ),
 )

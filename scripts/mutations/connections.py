@@ -41,7 +41,7 @@ MUTATIONS = (
         CURSORS,
         "case when life.same then %(me)s::uuid end",
         "%(me)s::uuid",
-        (f"{LIFE}::test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection",),
+        (f"{LIFE}::test_a_save_in_another_server_incarnation_writes_nothing_and_is_a_lost_connection",),
     ),
     Mutation(
         "look-in-another-life",
@@ -49,7 +49,7 @@ MUTATIONS = (
         "partbox/db/delivery/idle_check.py",
         "    server_incarnation.check_incarnation(conn, alive == value)\n",
         "",
-        (f"{LIFE}::test_reading_in_another_life_is_a_lost_connection",),
+        (f"{LIFE}::test_reading_in_another_server_incarnation_is_a_lost_connection",),
     ),
     Mutation(
         "unanswered-commit-told-as-a-rollback",
@@ -65,7 +65,7 @@ MUTATIONS = (
         "partbox/publish/failures.py",
         'and not code.startswith(_OF_LOST_SESSIONS) and _severity_of(error) == "ERROR"',
         "",
-        (f"{UNKNOWN}::test_a_session_that_is_ended_in_its_commit_is_not_told_as_a_rollback",),
+        (f"{UNKNOWN}::test_a_session_that_is_terminated_during_its_commit_is_not_reported_as_a_rollback",),
     ),
     Mutation(
         "copy-left-open",
@@ -73,7 +73,7 @@ MUTATIONS = (
         "partbox/publish/transaction.py",
         "            conn.pgconn.finish()",
         "            pass",
-        (f"{UNKNOWN}::test_a_request_that_is_cancelled_within_copy_leaves_none_open",),
+        (f"{UNKNOWN}::test_a_request_that_is_cancelled_during_copy_leaves_no_transaction_open",),
     ),
     Mutation(
         "rewrite-taken-for-a-copy",
@@ -81,7 +81,7 @@ MUTATIONS = (
         INSTANCES,
         "coalesce(mark.marked or mark.own or mark.catalog, false)",
         "coalesce(mark.marked, false)",
-        (f"{MARKS}::test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew",),
+        (f"{MARKS}::test_a_rewritten_table_is_not_taken_for_a_copy_and_is_marked_anew",),
     ),
     Mutation(
         "copy-taken-for-a-rewrite",
@@ -89,7 +89,7 @@ MUTATIONS = (
         INSTANCES,
         "s.value like m.xid || ' ' || a.xmin || ' %%' and s.xmin = m.xmin as catalog",
         "s.value like m.xid || ' %%' and s.xmin = m.xmin as catalog",
-        (f"{MARKS}::test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
+        (f"{MARKS}::test_a_database_that_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
     ),
     Mutation(
         "copy-marked-as-an-original",
@@ -97,7 +97,7 @@ MUTATIONS = (
         "sql/functions/mark.sql",
         "or s.value like m.xid || ' ' || a.xmin || ' %' and s.xmin = m.xmin)",
         "or s.value like m.xid || ' %' and s.xmin = m.xmin)",
-        (f"{MARKS}::test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
+        (f"{MARKS}::test_a_database_that_has_lost_all_witnesses_is_refused_until_it_is_rebased",),
     ),
     Mutation(
         "witnesses-noted-once",
@@ -105,6 +105,6 @@ MUTATIONS = (
         "partbox/db/connect.py",
         "    if any(worn) and conn",
         "    if not worn and conn",
-        (f"{MARKS}::test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew",),
+        (f"{MARKS}::test_a_rewritten_table_is_not_taken_for_a_copy_and_is_marked_anew",),
     ),
 )

@@ -76,8 +76,8 @@ MUTATIONS = (
         "least(p.floor_id, p.last_id)",
         "p.floor_id",
         (
-            "tests/db/operator/test_purge.py::test_only_what_is_terminal_everywhere_and_expired_goes",
-            "tests/db/operator/test_purge.py::test_a_purge_leaves_what_the_rule_says",
+            "tests/db/operator/test_purge.py::test_a_purge_removes_only_records_that_are_expired_and_terminal_in_every_subscription",
+            "tests/db/operator/test_purge.py::test_a_purge_leaves_exactly_the_records_of_the_model",
         ),
     ),
     Mutation(
@@ -123,7 +123,7 @@ MUTATIONS = (
         "self.enter_mode(ReadMode.FRESH if self.is_fresh else ReadMode.BACKLOG, Page(page.snapshot, page.floor))",
         (
             scenario("open_transaction"),
-            "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
+            "tests/protocol/test_cursor.py::test_open_transactions_of_a_cut_page_do_not_cut_the_next_page_again",
         ),
     ),
     Mutation(
@@ -132,7 +132,7 @@ MUTATIONS = (
         CURSOR,
         "self.enter_mode(mode, None if together else page)",
         "self.enter_mode(mode, None)",
-        ("tests/protocol/test_cursor.py::test_it_takes_two_whole_pages_to_be_in_lockstep",),
+        ("tests/protocol/test_cursor.py::test_a_partition_is_in_lockstep_after_two_whole_pages",),
     ),
     Mutation(
         "raise-of-a-full-page",
@@ -180,7 +180,7 @@ MUTATIONS = (
         HORIZON,
         "not ended and drawn == self.shared_page.settled_id",
         "not ended and drawn == self.fences[-1].drawn_id",
-        (f"{RULES}::test_a_fence_at_or_above_xmax_does_not_make_it_quiet",),
+        (f"{RULES}::test_a_fence_at_or_above_xmax_does_not_make_the_horizon_idle",),
     ),
     Mutation(
         "id-before-xid",

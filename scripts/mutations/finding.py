@@ -70,7 +70,7 @@ MUTATIONS = (
         SEARCH,
         "return SearchPage(tuple(positions[:limit]), last, _find_publish_time(conn, schema, last))",
         "return SearchPage(tuple(positions[:limit]))",
-        (f"{FIND}::test_what_is_cut_says_so_and_how_it_goes_on",),
+        (f"{FIND}::test_a_result_that_is_cut_off_says_where_the_search_continues",),
     ),
     Mutation(
         "half-a-search",
@@ -78,7 +78,7 @@ MUTATIONS = (
         SEARCH,
         "        if edge is None:\n",
         "        if step:\n",
-        (f"{FIND}::test_a_search_goes_on_step_by_step_as_far_as_it_may",),
+        (f"{FIND}::test_a_search_proceeds_step_by_step_up_to_its_bound",),
     ),
     Mutation(
         "wrong-half",
@@ -96,7 +96,7 @@ MUTATIONS = (
         "LastNote(self.note.due_at)",
         (
             "tests/worker/saver/test_noted_progress.py"
-            "::test_what_was_saved_before_a_lost_connection_is_noted_at_the_release",
+            "::test_progress_that_was_saved_before_a_lost_connection_is_noted_at_the_release",
         ),
     ),
 )

@@ -13,7 +13,7 @@ MUTATIONS = (
         "seen.partitions or ())",
         "awaits_release = False",
         (
-            "tests/engine/test_owned_partitions.py::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",
+            "tests/engine/test_owned_partitions.py::test_a_process_awaits_the_release_of_an_assigned_partition_that_another_owns",
         ),
     ),
     Mutation(
@@ -23,7 +23,7 @@ MUTATIONS = (
         "max(AWAIT_TICK, awaited / AWAIT_DIVISOR)",
         "AWAIT_TICK",
         (
-            "tests/protocol/test_ticks.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",
+            "tests/protocol/test_ticks.py::test_a_process_that_awaits_a_partition_ticks_often_at_first_and_later_at_the_usual_interval",
         ),
     ),
     Mutation(
@@ -33,7 +33,9 @@ MUTATIONS = (
         "        self._plan_count, self._wakeup.has_changes = self._slot[PLAN_COUNT], False\n        if "
         "self.instance_id is None:\n",
         "        if self.instance_id is None:\n",
-        ("tests/engine/test_owned_partitions.py::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
+        (
+            "tests/engine/test_owned_partitions.py::test_a_new_plan_stops_being_news_at_the_next_tick_of_a_process_without_an_identity",
+        ),
     ),
     Mutation(
         "a-plan-that-rings-nobody",
@@ -41,7 +43,7 @@ MUTATIONS = (
         "sql/functions/plan.sql",
         "    perform {schema}.tell('changed ' || plan.subscription);\n",
         "",
-        ("tests/db/operator/test_changes_are_told.py::test_a_change_is_told_once_it_is_committed",),
+        ("tests/db/operator/test_changes_are_told.py::test_workers_are_notified_of_a_change_once_it_is_committed",),
     ),
     Mutation(
         "late-as-it-has-not-beaten-since-the-last-look",
@@ -50,7 +52,7 @@ MUTATIONS = (
         "since if self.node_count <= FULL_SHARE_NODES else None",
         "since",
         (
-            "tests/db/delivery/test_watch.py::test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look",
+            "tests/db/delivery/test_watch.py::test_one_of_many_nodes_is_not_late_for_lack_of_a_heartbeat_since_the_last_observation",
         ),
     ),
     Mutation(
@@ -59,7 +61,7 @@ MUTATIONS = (
         "partbox/protocol/intervals.py",
         "min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease)",
         "heartbeat * max(1.0, nodes / FULL_BEAT_NODES)",
-        ("tests/protocol/test_intervals.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
+        ("tests/protocol/test_intervals.py::test_more_nodes_send_heartbeats_less_often_but_still_four_times_a_lease",),
     ),
     Mutation(
         "a-plan-after-a-death-kept-secret",
@@ -67,7 +69,7 @@ MUTATIONS = (
         "partbox/supervisor/membership.py",
         "            self._publish_plans(others)\n",
         "",
-        (f"{ANNOUNCED}::test_those_that_stay_hear_of_the_plan_that_follows_a_death",),
+        (f"{ANNOUNCED}::test_surviving_processes_are_notified_of_the_plan_after_a_death",),
     ),
     Mutation(
         "a-release-that-rests",

@@ -14,7 +14,7 @@ MUTATIONS = (
         "partbox/worker/engine/parked_rows.py",
         "            outcome=outcome,\n",
         "",
-        (f"{ATTEMPTS}::test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_what_waited",),
+        (f"{ATTEMPTS}::test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_an_event_that_waited",),
     ),
     Mutation(
         "history-of-a-refusal",
@@ -22,7 +22,7 @@ MUTATIONS = (
         "partbox/protocol/verdict.py",
         "failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)",
         "failed = self.state in (RowState.RETRYING, RowState.DEFERRED)",
-        (f"{ATTEMPTS}::test_an_attempt_that_opens_the_circuit_has_failed_and_what_waits_for_it_has_not",),
+        (f"{ATTEMPTS}::test_an_attempt_that_opens_the_circuit_has_failed_and_events_that_wait_for_it_have_not",),
     ),
     Mutation(
         "ignored-is-done",
@@ -46,7 +46,7 @@ MUTATIONS = (
         "sql/functions/attempts_kept.sql",
         "order by a.at desc offset 10",
         "order by a.at desc offset 1000",
-        (f"{ATTEMPTS}::test_the_last_ten_are_kept",),
+        (f"{ATTEMPTS}::test_the_last_ten_attempts_are_kept",),
     ),
     Mutation(
         "run-once-only",
@@ -54,7 +54,7 @@ MUTATIONS = (
         SAVE,
         "case when gone.charged then 'repeated' else 'done' end",
         "'done'",
-        (f"{ATTEMPTS}::test_what_a_dead_process_had_begun_was_interrupted_and_then_run_again",),
+        (f"{ATTEMPTS}::test_an_event_that_a_dead_process_had_begun_is_recorded_as_interrupted_and_repeated",),
     ),
     Mutation(
         "own-charge-interrupts",
@@ -62,7 +62,7 @@ MUTATIONS = (
         SAVE,
         "where not j.new and k.started_at < p.claimed_at",
         "where not j.new and k.started_at is not null",
-        (f"{ATTEMPTS}::test_what_was_charged_and_failed_was_not_interrupted",),
+        (f"{ATTEMPTS}::test_a_charged_event_that_fails_is_not_recorded_as_interrupted",),
     ),
     Mutation(
         "discarded-is-done",
@@ -70,7 +70,7 @@ MUTATIONS = (
         "sql/functions/discard.sql",
         "gone.attempts, 'discarded' from gone",
         "gone.attempts, 'discarded' from gone where false",
-        (f"{ATTEMPTS}::test_operators_leave_rows_and_none_says_done_of_what_was_given_up",),
+        (f"{ATTEMPTS}::test_actions_of_operators_leave_rows_and_a_discarded_event_is_not_recorded_as_done",),
     ),
     Mutation(
         "read-before-it-was",
@@ -78,7 +78,7 @@ MUTATIONS = (
         "partbox/protocol/progress.py",
         "return max(self.last_id, *self._unpassed_ids[-1:], max(self._finished, default=0))",
         "return self.last_id",
-        (f"{NOTED}::test_each_delivery_was_between_the_times_that_are_told",),
+        (f"{NOTED}::test_each_delivery_happened_between_the_times_that_are_noted",),
     ),
     Mutation(
         "reading-forgotten",
@@ -86,7 +86,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "max(self.progress.find_highest_read(), self.resumption.read_to)",
         "self.progress.find_highest_read()",
-        (f"{NOTED}::test_what_was_read_before_a_lost_connection_was_read",),
+        (f"{NOTED}::test_progress_notes_include_records_that_were_read_before_a_lost_connection",),
     ),
     Mutation(
         "read-at-the-save",
@@ -102,7 +102,7 @@ MUTATIONS = (
         SAVE,
         "saved_at = case when sent.last_id is null then",
         "saved_at = case when sent.no is not null and sent.last_id is null then",
-        (f"{NOTES}::test_a_charge_that_comes_while_a_save_is_on_its_way_is_not_the_save_before",),
+        (f"{NOTES}::test_a_charge_between_two_saves_does_not_count_as_the_earlier_save",),
     ),
     Mutation(
         "hour-long-minutes",
@@ -110,7 +110,7 @@ MUTATIONS = (
         SAVE,
         "p.saved_at >= p.claimed_at and p.saved_at < clock_timestamp() - interval '1 minute'",
         "false",
-        (f"{NOTES}::test_what_was_saved_long_before_is_noted_as_saved_then",),
+        (f"{NOTES}::test_a_cursor_saved_long_before_gets_a_note_with_its_own_time",),
     ),
     Mutation(
         "heirs-take-credit",
@@ -118,7 +118,7 @@ MUTATIONS = (
         "sql/functions/bury.sql",
         "where o.saved_at >= o.claimed_at",
         "where false",
-        (f"{NOTES}::test_who_died_is_told_by_what_it_had_saved_and_the_next_owner_is_not",),
+        (f"{NOTES}::test_a_bury_notes_the_last_save_of_a_dead_owner_and_nothing_for_one_that_never_saved",),
     ),
     Mutation(
         "release-unnoted",

@@ -16,7 +16,7 @@ MUTATIONS = (
         TURNS,
         "self.saved_starts = min(bounds.max_saved, self.saved_starts + bounds.pace * max(0.0, now - self.settled_at))",
         "self.saved_starts = self.saved_starts + bounds.pace * max(0.0, now - self.settled_at)",
-        (f"{RULE}::test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_brings",),
+        (f"{RULE}::test_starts_in_any_window_never_exceed_the_rate_and_the_burst_of_one_second",),
     ),
     Mutation(
         "a-cut-share-keeps-what-is-saved",
@@ -25,7 +25,7 @@ MUTATIONS = (
         "        for each in (self.fresh_bucket, *self.buckets.values()):\n            "
         "each.accrue_starts(self.bounds, now)\n",
         "        pass\n",
-        (f"{RULE}::test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them",),
+        (f"{RULE}::test_a_process_that_gives_up_partitions_gives_up_the_credit_saved_for_them",),
     ),
     Mutation(
         "a-change-settles-by-the-new-share",
@@ -41,7 +41,7 @@ MUTATIONS = (
         TURNS,
         "self.fresh_bucket = Bucket[T](0.0, now)",
         "self.fresh_bucket = Bucket[T](self.bounds.max_saved, now)",
-        (f"{RULE}::test_a_process_begins_with_nothing_saved_and_saves_one_call_at_most_where_the_rate_is_low",),
+        (f"{RULE}::test_a_process_begins_without_credit_and_saves_at_most_one_call_where_the_rate_is_low",),
     ),
     Mutation(
         "a-new-value-begins-full",
@@ -49,7 +49,7 @@ MUTATIONS = (
         TURNS,
         "Bucket(self.fresh_bucket.saved_starts, now)",
         "Bucket(self.bounds.max_saved, now)",
-        (f"{RULE}::test_a_value_that_comes_anew_has_what_one_that_was_never_used_has",),
+        (f"{RULE}::test_a_value_that_occurs_for_the_first_time_has_the_credit_of_one_that_was_never_used",),
     ),
     Mutation(
         "forgotten-while-it-saves",
@@ -57,7 +57,7 @@ MUTATIONS = (
         TURNS,
         "if self.buckets[idle].saved_starts < self.fresh_bucket.saved_starts:",
         "if False:",
-        (f"{RULE}::test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used",),
+        (f"{RULE}::test_a_value_is_not_forgotten_while_it_has_less_credit_than_one_that_was_never_used",),
     ),
     Mutation(
         "values-remembered-for-ever",
@@ -73,7 +73,7 @@ MUTATIONS = (
         TURNS,
         "ceil(limit.at_once * share)",
         "int(limit.at_once * share)",
-        (f"{RULE}::test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many",),
+        (f"{RULE}::test_calls_at_once_never_exceed_the_share_rounded_up_and_reach_it_while_others_wait",),
     ),
     Mutation(
         "one-more-at-once",
@@ -81,7 +81,7 @@ MUTATIONS = (
         TURNS,
         "if self.running_count >= bounds.max_running:",
         "if self.running_count > bounds.max_running:",
-        (f"{RULE}::test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many",),
+        (f"{RULE}::test_calls_at_once_never_exceed_the_share_rounded_up_and_reach_it_while_others_wait",),
     ),
     Mutation(
         "an-end-gives-no-turn",
@@ -90,7 +90,7 @@ MUTATIONS = (
         "            if not bucket.is_scheduled:\n                self._schedule(limit_key, bucket, now)\n\n"
         "    def take_joining(",
         "\n    def take_joining(",
-        (f"{RULE}::test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many",),
+        (f"{RULE}::test_calls_at_once_never_exceed_the_share_rounded_up_and_reach_it_while_others_wait",),
     ),
     Mutation(
         "the-same-value-again",
@@ -98,7 +98,7 @@ MUTATIONS = (
         TURNS,
         "                self._rotation.append(limit_key)",
         "                self._rotation.appendleft(limit_key)",
-        (f"{RULE}::test_whoever_waits_has_a_turn_before_another_has_two",),
+        (f"{RULE}::test_every_waiting_value_has_a_turn_before_another_has_two",),
     ),
     Mutation(
         "a-share-of-what-drains",
@@ -146,7 +146,7 @@ MUTATIONS = (
         QUEUE,
         "                    lane.partition.parked.count_as_waiting(lane.key)\n",
         "                    pass\n",
-        (f"{ENGINE}::test_what_was_handed_over_and_is_in_line_brakes_nothing",),
+        (f"{ENGINE}::test_queued_rows_that_were_handed_over_do_not_brake_reading",),
     ),
     Mutation(
         "written-again-and-again",
@@ -154,7 +154,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if partition.parked.put_off(event, now, delay):",
         "if False:",
-        (f"{ENGINE}::test_a_row_that_says_that_it_waits_is_put_away_again_without_a_save",),
+        (f"{ENGINE}::test_a_row_that_is_marked_as_waiting_is_evicted_again_without_a_save",),
     ),
     Mutation(
         "the-newest-first",
@@ -162,7 +162,7 @@ MUTATIONS = (
         QUEUE,
         "self._now, first=parked\n",
         "self._now\n",
-        (f"{ENGINE}::test_what_comes_back_goes_before_what_was_just_read",),
+        (f"{ENGINE}::test_events_that_come_back_go_before_events_that_were_just_read",),
     ),
     Mutation(
         "no-guard-of-the-disk",
@@ -170,9 +170,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "min(share, ahead, brake, waiting)",
         "min(share, ahead, brake)",
-        (
-            f"{CREDITS}::test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave",
-        ),
+        (f"{CREDITS}::test_a_partition_may_use_its_share_of_the_waiting_rows_and_what_other_partitions_leave",),
     ),
     Mutation(
         "a-list-of-two-values",
@@ -188,6 +186,6 @@ MUTATIONS = (
         "partbox/worker/engine/limit_permits.py",
         "        if limited.advance_timer():\n            self._state.wakes.wake_poller()\n",
         "",
-        (f"{ENGINE}::test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no_others",),
+        (f"{ENGINE}::test_the_poller_is_woken_only_for_a_turn_that_is_sooner_than_the_one_it_knows_of",),
     ),
 )

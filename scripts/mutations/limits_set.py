@@ -15,7 +15,7 @@ MUTATIONS = (
         QUERIES,
         "set rate = coalesce(excluded.rate, l.rate), at_once",
         "set rate = excluded.rate, at_once",
-        (f"{SET}::test_each_bound_is_set_by_itself_and_lifted_by_none",),
+        (f"{SET}::test_each_bound_of_a_limit_is_set_by_itself_and_lifted_by_the_word_none",),
     ),
     Mutation(
         "limit-set-in-silence",
@@ -23,7 +23,7 @@ MUTATIONS = (
         QUERIES,
         "returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed\n\n-- name: limit_reset",
         "returning 1 as changed\n\n-- name: limit_reset",
-        (f"{SET}::test_workers_are_told_at_once",),
+        (f"{SET}::test_workers_are_notified_of_a_changed_limit_at_once",),
     ),
     Mutation(
         "limits-outlive-their-subscription",
@@ -47,7 +47,7 @@ MUTATIONS = (
         TICK,
         "from {schema}.handler_limit l where l.subscription = %(subscription)s",
         "from {schema}.handler_limit l where %(subscription)s::text is not null",
-        (f"{TICKED}::test_those_of_another_subscription_are_not_ours",),
+        (f"{TICKED}::test_a_tick_ignores_the_limits_of_another_subscription",),
     ),
     Mutation(
         "limit-never-lifted",
@@ -63,7 +63,7 @@ MUTATIONS = (
         TOLD,
         "declared if given is None else None if isinstance(given, str) else given",
         "declared if given is None or isinstance(given, str) else given",
-        (f"{SET}::test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is_lost",),
+        (f"{SET}::test_each_handler_with_a_limit_is_listed_once_and_every_waiting_event_is_counted",),
     ),
     Mutation(
         "limited-is-blocked",
@@ -81,7 +81,7 @@ MUTATIONS = (
         CASE,
         "return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)",
         "return False",
-        (f"{DOCTOR}::test_what_waits_for_its_turn_does_not_make_its_process_look_stalled",),
+        (f"{DOCTOR}::test_events_that_wait_for_a_limit_do_not_make_their_process_look_stalled",),
     ),
     Mutation(
         "limited-is-never-stalled",
@@ -89,7 +89,7 @@ MUTATIONS = (
         CASE,
         "return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(",
         "return any(",
-        (f"{DOCTOR}::test_what_waits_for_its_turn_does_not_make_its_process_look_stalled",),
+        (f"{DOCTOR}::test_events_that_wait_for_a_limit_do_not_make_their_process_look_stalled",),
     ),
     Mutation(
         "limits-changed-by-who-may-look",
@@ -97,6 +97,6 @@ MUTATIONS = (
         "partbox/dashboard/routes.py",
         'return "limit" if path.startswith("limit/") else',
         'return "look" if path.startswith("limit/") else',
-        (f"{PAGE}::test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_nothing",),
+        (f"{PAGE}::test_an_action_without_the_token_or_from_another_site_is_refused_and_changes_nothing",),
     ),
 )

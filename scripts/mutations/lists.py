@@ -19,7 +19,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if routes[event.record[ROUTE]] is not endpoint:",
         "if False:",
-        (f"{TESTS}::test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both",),
+        (f"{TESTS}::test_a_list_holds_events_of_one_handler_only_and_a_key_keeps_its_order_across_handlers",),
     ),
     Mutation(
         "a-line-s-list-of-any-handler",
@@ -27,7 +27,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "    at = len(rows) if types is not None and to.accepts_types(types) else to.count_leading(rows)\n",
         "    at = len(rows)\n",
-        ("tests/worker/engine/test_lanes.py::test_a_list_of_a_line_ends_before_what_is_for_another_handler",),
+        ("tests/worker/engine/test_lanes.py::test_a_list_from_a_shared_lane_ends_before_an_event_for_another_handler",),
     ),
     Mutation(
         "a-list-amid-a-lost-connection",
@@ -44,7 +44,7 @@ MUTATIONS = (
         "partition.is_stopping or partition.resumption.remembered or",
         "partition.resumption.remembered or",
         (
-            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+            "tests/worker/engine/test_lanes.py::test_no_event_joins_a_list_from_a_partition_that_changed_after_its_lane_was_found",
         ),
     ),
     Mutation(
@@ -54,7 +54,7 @@ MUTATIONS = (
         "partition.is_stopping or partition.resumption.remembered or",
         "partition.is_stopping or",
         (
-            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+            "tests/worker/engine/test_lanes.py::test_no_event_joins_a_list_from_a_partition_that_changed_after_its_lane_was_found",
         ),
     ),
     Mutation(
@@ -64,7 +64,7 @@ MUTATIONS = (
         "partition.is_stopping or partition.resumption.remembered or read_anew",
         "partition.is_stopping or partition.resumption.remembered",
         (
-            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+            "tests/worker/engine/test_lanes.py::test_no_event_joins_a_list_from_a_partition_that_changed_after_its_lane_was_found",
         ),
     ),
     Mutation(
@@ -97,7 +97,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "                lane.clear_current()\n                self._followers.pop(lane, None)\n",
         "                lane.ended_event = lane.current_event\n                self._followers.pop(lane, None)\n",
-        ("tests/worker/engine/test_lanes.py::test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet",),
+        (
+            "tests/worker/engine/test_lanes.py::test_a_finished_list_does_not_count_as_running_though_its_shared_lane_has_not_ended",
+        ),
     ),
     Mutation(
         "followers-forgotten",

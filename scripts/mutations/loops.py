@@ -6,7 +6,7 @@ HOSTS = "partbox/worker/runners/loop_hosts.py"
 EMBEDDED = "partbox/supervisor/embedded.py"
 HERE = "tests/worker/runners/test_application_loop.py"
 ENDS = "tests/worker/runners/test_application_loop_ends.py"
-SLICES = f"{ENDS}::test_all_walkers_together_have_one_slice_of_each_round"
+SLICES = f"{ENDS}::test_all_async_runners_of_a_loop_share_one_slice_of_each_round"
 
 MUTATIONS = (
     Mutation(
@@ -31,7 +31,7 @@ MUTATIONS = (
         HOSTS,
         "        self.loop.call_soon(self._wake_next)\n",
         "        pass\n",
-        (f"{ENDS}::test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts",),
+        (f"{ENDS}::test_waiting_async_runners_are_called_one_after_the_other_as_long_as_the_slice_lasts",),
     ),
     Mutation(
         "ctrl-c-of-a-handler",
@@ -55,7 +55,7 @@ MUTATIONS = (
         "partbox/worker/runners/event_loop.py",
         "if must_end(task):\n                raise asyncio.CancelledError from error",
         "if task in ending_tasks:\n                raise asyncio.CancelledError from error",
-        (f"{ENDS}::test_an_application_that_ends_without_leaving_ends_and_charges_nothing[asyncio]",),
+        (f"{ENDS}::test_an_application_that_ends_without_leaving_its_worker_ends_it_and_charges_nothing[asyncio]",),
     ),
     Mutation(
         "closed-loop-unnoticed",
@@ -71,7 +71,9 @@ MUTATIONS = (
         "partbox/supervisor/embedded.py",
         "            cancelling = error\n",
         "            raise\n",
-        (f"{HERE}::test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once[asyncio]",),
+        (
+            f"{HERE}::test_a_cancelled_application_leaves_in_order_and_one_that_is_cancelled_again_leaves_at_once[asyncio]",
+        ),
     ),
     Mutation(
         "entered-by-nobody",
@@ -79,7 +81,7 @@ MUTATIONS = (
         EMBEDDED,
         "            await run_in_thread(self.stop)\n",
         "            pass\n",
-        (f"{HERE}::test_who_is_cancelled_while_it_enters_leaves_no_worker_behind[asyncio]",),
+        (f"{HERE}::test_an_application_that_is_cancelled_while_it_enters_leaves_no_worker_behind[asyncio]",),
     ),
     Mutation(
         "stop-in-the-loop",
@@ -87,7 +89,7 @@ MUTATIONS = (
         EMBEDDED,
         "asyncio._get_running_loop() is self._loop.application_loop:",
         "False:",
-        (f"{HERE}::test_what_would_block_the_loop_is_refused_with_the_remedy",),
+        (f"{HERE}::test_calls_that_would_block_the_loop_are_refused_with_the_remedy",),
     ),
     Mutation(
         "context-of-a-thread",
@@ -105,7 +107,7 @@ MUTATIONS = (
         "if False:",
         (
             "tests/worker/runners/test_forks.py"
-            "::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[application-asyncio]",
+            "::test_a_fork_in_a_handler_repeats_nothing_and_leaves_nothing_behind[application-asyncio]",
         ),
     ),
     Mutation(

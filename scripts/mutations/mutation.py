@@ -28,7 +28,7 @@ def scenario(name: str) -> str:
 
 def on_a_server(name: str) -> str:
     """The one that plays it on PostgreSQL."""
-    return f"tests/engine/test_scenarios.py::test_on_a_server_it_answers_to_the_same_effect[{name}]"
+    return f"tests/engine/test_scenarios.py::test_the_engine_on_a_server_answers_to_the_same_effect[{name}]"
 
 
 def problem(mutation: Mutation, root: Path) -> str | None:

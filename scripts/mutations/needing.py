@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 ENTERED = "tests/worker/runners/test_lifespan_entered.py"
 PROVIDERS, LIFESPANS = "tests/handlers/test_providers.py", "tests/handlers/test_lifespans.py"
 WORKER, LIVES = "partbox/worker/worker.py", "partbox/worker/runners/process_lifespan.py"
-LEFT_AFTER = f"{ENTERED}::test_it_is_entered_before_the_first_handler_and_left_after_the_last_whatever_these_are"
+LEFT_AFTER = f"{ENTERED}::test_a_lifespan_is_entered_before_the_first_handler_and_left_after_the_last_of_any_kind"
 
 MUTATIONS = (
     Mutation(
@@ -17,7 +17,7 @@ MUTATIONS = (
         "        try:\n            self._membership.open()\n            "
         "self._membership.tick([self._registered_process])\n"
         "            self._worker.lifespan.enter()\n",
-        (f"{ENTERED}::test_when_its_start_fails_the_error_raises_and_nothing_has_been_delivered[sync-embedded]",),
+        (f"{ENTERED}::test_a_lifespan_whose_start_fails_raises_its_error_before_anything_is_delivered[sync-embedded]",),
     ),
     Mutation(
         "a-start-that-fails-for-ever",
@@ -26,7 +26,7 @@ MUTATIONS = (
         'worker.lifespan.log_error(error, "so nothing is delivered by this process, which ends")\n        return 1',
         'worker.lifespan.log_error(error, "so nothing is delivered by this process, which ends")\n        return FATAL',
         (
-            "tests/cli/test_worker_lifespan.py::test_a_start_that_fails_is_one_line_and_is_tried_again_and_the_events_wait",
+            "tests/cli/test_worker_lifespan.py::test_a_failing_lifespan_start_is_logged_in_one_line_and_retried_while_events_wait",
         ),
     ),
     Mutation(
@@ -38,7 +38,7 @@ MUTATIONS = (
         "",
         "        self.leave_lifespan(until)\n        transactions_ended = self.poller.end_transactions()\n  "
         "      self.dead_letters.stop(until)\n",
-        (f"{ENTERED}::test_it_is_left_after_a_transaction_that_a_stop_waits_for",),
+        (f"{ENTERED}::test_a_lifespan_is_left_after_a_transaction_that_a_stop_waits_for",),
     ),
     Mutation(
         "a-loop-that-ends-first",
@@ -62,7 +62,7 @@ MUTATIONS = (
         LIVES,
         "await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)",
         "await waiting",
-        (f"{ENTERED}::test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_it",),
+        (f"{ENTERED}::test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_the_lifespan",),
     ),
     Mutation(
         "who-asks-for-nothing-pays",
@@ -70,7 +70,7 @@ MUTATIONS = (
         "partbox/handlers/argument_plan.py",
         "        if not models and needs is None:\n            return None\n",
         "",
-        (f"{LIFESPANS}::test_a_handler_that_needs_nothing_is_called_as_it_is",),
+        (f"{LIFESPANS}::test_a_handler_that_asks_for_nothing_more_is_called_without_a_wrapper",),
     ),
     Mutation(
         "a-state-taken-for-a-payload",

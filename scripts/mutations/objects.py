@@ -12,7 +12,7 @@ MUTATIONS = (
         "partbox/worker/runners/endpoint.py",
         "verdict = ask()\n        except BaseException as wrong:",
         "verdict = ask()\n        except ZeroDivisionError as wrong:",
-        (f"{OBJECTS}::test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other",),
+        (f"{OBJECTS}::test_an_exception_whose_attributes_misbehave_is_handled_like_any_other",),
     ),
     Mutation(
         "an observer may exit",
@@ -28,6 +28,6 @@ MUTATIONS = (
         "partbox/worker/runners/batches.py",
         "except BaseException as wrong:",
         "except ZeroDivisionError as wrong:",
-        (f"{OBJECTS}::test_a_list_of_outcomes_may_be_anything",),
+        (f"{OBJECTS}::test_a_batch_handler_may_return_anything_as_its_list_of_outcomes",),
     ),
 )

@@ -13,7 +13,7 @@ MUTATIONS = (
         OUTLET,
         "            if not self._is_stalled:\n",
         "            if True:\n",
-        (f"{FULL}::test_one_that_waited_in_vain_is_the_only_one",),
+        (f"{FULL}::test_only_the_first_write_waits_for_a_stalled_reader",),
     ),
     Mutation(
         "lines-kept-without-bound",
@@ -21,7 +21,7 @@ MUTATIONS = (
         OUTLET,
         "if len(self._waiting_lines) >= MAX_WAITING:",
         "if False:",
-        (f"{FULL}::test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted",),
+        (f"{FULL}::test_lines_that_a_stalled_reader_does_not_take_are_queued_up_to_a_bound_and_then_counted",),
     ),
     Mutation(
         "a-purge-without-the-remedy",
@@ -37,7 +37,7 @@ MUTATIONS = (
         SENTRY,
         '"include_local_variables": False',
         '"include_local_variables": True',
-        (f"{REPORTS}::test_what_a_handler_returns_is_reported_too",),
+        (f"{REPORTS}::test_a_failure_that_a_handler_returns_is_reported_too",),
     ),
     Mutation(
         "all-lines-of-an-error",
@@ -45,7 +45,7 @@ MUTATIONS = (
         SENTRY,
         '(str(each.get("value") or "").splitlines() or [""])[0]',
         'str(each.get("value") or "")',
-        (f"{REPORTS}::test_no_report_says_a_payload_and_only_an_errors_text_whose_it_is",),
+        (f"{REPORTS}::test_no_report_contains_a_payload_or_an_identity",),
     ),
     Mutation(
         "variables-of-our-frames",
@@ -53,7 +53,7 @@ MUTATIONS = (
         SENTRY,
         '                frame.pop("vars", None)\n',
         "                pass\n",
-        (f"{REPORTS}::test_what_the_application_reports_shows_no_variable_of_a_stack_through_partbox",),
+        (f"{REPORTS}::test_a_report_of_the_application_has_no_local_variables_when_its_stack_includes_partbox",),
     ),
     Mutation(
         "a-second-issue-by-the-log",
@@ -71,7 +71,7 @@ MUTATIONS = (
         "if True:",
         (
             "tests/observe/metrics/test_metering.py::"
-            "test_outboxes_with_one_provider_are_added_up_and_other_prefixes_stand_alone",
+            "test_outboxes_with_one_provider_are_added_up_unless_their_prefixes_differ",
         ),
     ),
 )

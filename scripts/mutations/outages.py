@@ -13,7 +13,9 @@ MUTATIONS = (
         ENDPOINT,
         "if not is_outage(result, self.handler.circuit):",
         "if False:",
-        ("tests/worker/runners/test_downstream.py::test_what_opens_it_can_be_named_for_all_and_for_a_handler",),
+        (
+            "tests/worker/runners/test_downstream.py::test_the_errors_that_open_the_circuit_can_be_named_for_all_handlers_and_for_one",
+        ),
     ),
     Mutation(
         "the-last-attempt-of-an-outage",
@@ -29,7 +31,7 @@ MUTATIONS = (
         "partbox/protocol/circuit.py",
         "            self._probing_since = None\n            self._other_error_keys.add(key)\n",
         "            self._other_error_keys.add(key)\n",
-        (f"{CIRCUIT}::test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause",),
+        (f"{CIRCUIT}::test_a_probe_with_another_error_makes_room_for_the_next_at_once_and_leaves_the_pause_as_it_was",),
     ),
     Mutation(
         "a-bug-never-closes-it",
@@ -37,7 +39,7 @@ MUTATIONS = (
         "partbox/protocol/circuit.py",
         "if len(self._other_error_keys) >= KEYS:",
         "if False:",
-        (f"{CIRCUIT}::test_probes_of_ten_keys_that_fail_otherwise_close_it",),
+        (f"{CIRCUIT}::test_the_circuit_closes_when_probes_of_ten_keys_end_with_other_errors",),
     ),
     Mutation(
         "the-same-probe-each-time",
@@ -53,7 +55,7 @@ MUTATIONS = (
         "sql/functions/save.sql",
         "case when j.w then coalesce(k.last_error, j.e) else coalesce(j.e, k.last_error) end",
         "coalesce(j.e, k.last_error)",
-        (f"{BOTH}::test_an_event_that_is_refused_keeps_the_error_and_the_trace_that_it_had",),
+        (f"{BOTH}::test_an_event_that_an_open_circuit_refuses_keeps_the_error_and_the_traceback_that_it_had",),
     ),
     Mutation(
         "overdue-but-spared",
@@ -69,6 +71,6 @@ MUTATIONS = (
         "partbox/sinks/sink.py",
         "if any(isinstance(result, UNREACHABLE) for result in results):",
         "if any(isinstance(result, TimeoutError) for result in results):",
-        ("tests/sinks/test_redis.py::test_a_server_that_was_demoted_is_left",),
+        ("tests/sinks/test_redis.py::test_the_sink_disconnects_from_a_demoted_server",),
     ),
 )

@@ -15,7 +15,7 @@ LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
 IDLE_LEASES = (
     "tests/cluster/test_idle_process.py::"
-    "test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_it_owns_nothing_until_it_reads"
+    "test_an_idle_process_is_killed_after_its_handler_and_its_successor_owns_nothing_until_it_can_read"
 )
 OWNERSHIP = "tests/db/delivery/test_ownership.py"
 
@@ -80,7 +80,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "p.owner is null as free, p.epoch, p.parked_version\n      from",
         "p.owner is null as free, p.epoch, 0::bigint as parked_version\n      from",
-        (f"{TICKS}::test_whatever_changes_of_one_partition_is_seen",),
+        (f"{TICKS}::test_a_tick_sees_any_change_of_one_partition",),
     ),
     Mutation(
         "calm-whatever-is-drawn",
@@ -88,7 +88,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "{drawn} = %(drawn)s::bigint",
         "%(drawn)s::bigint is not null",
-        (f"{TICKS}::test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick",),
+        (f"{TICKS}::test_the_cheaper_statement_leaves_every_relevant_change_to_a_whole_tick",),
     ),
     Mutation(
         "calm-whatever-is-due",
@@ -96,7 +96,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "where k.subscription = %(subscription)s and k.due_at is not null),",
         "where false),",
-        (f"{TICKS}::test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick",),
+        (f"{TICKS}::test_the_cheaper_statement_leaves_every_relevant_change_to_a_whole_tick",),
     ),
     Mutation(
         "calm-of-another-life",
@@ -104,7 +104,7 @@ MUTATIONS = (
         OWNED,
         "self._idle_check = self._last_check = None",
         "self._last_check = None",
-        (f"{TICKS}::test_a_new_session_remembers_no_look_of_the_last_one",),
+        (f"{TICKS}::test_a_new_session_forgets_the_idle_check_of_the_last_session",),
     ),
     Mutation(
         "tick-settled-too-soon",
@@ -113,7 +113,7 @@ MUTATIONS = (
         "self.is_settled = same and all(_matches_row(",
         "self.is_settled = True or all(_matches_row(",
         (
-            f"{TICKS}::test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again",
+            f"{TICKS}::test_a_partition_to_give_up_that_cannot_drain_yet_is_checked_again_at_the_next_tick",
             f"{TICKS}::test_rows_that_could_not_be_read_are_read_at_a_later_tick",
         ),
     ),
@@ -131,7 +131,7 @@ MUTATIONS = (
         SAVE,
         "where held.owner = save.me;",
         "where held.owner is not null;",
-        (f"{SAVES}::test_somebody_else_with_my_epoch_saves_nothing",),
+        (f"{SAVES}::test_another_instance_with_the_same_epoch_saves_nothing",),
     ),
     Mutation(
         "save-without-the-row-lock",
@@ -227,7 +227,7 @@ MUTATIONS = (
         "set attempts = k.attempts",
         (
             f"{DRAINING}::test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its_charges_back",
-            f"{UNCHARGED}::test_nor_one_of_what_was_parked_before",
+            f"{UNCHARGED}::test_no_stop_counts_an_attempt_of_an_event_that_was_parked_before",
         ),
     ),
     Mutation(
@@ -236,7 +236,7 @@ MUTATIONS = (
         BURY,
         "               and k.started_at >= o.claimed_at;",
         "               and k.started_at is not null;",
-        (f"{DRAINING}::test_what_a_death_before_it_had_accused_stays_accused",),
+        (f"{DRAINING}::test_suspects_of_an_earlier_crash_stay_suspect_when_the_next_owner_leaves_cleanly",),
     ),
     Mutation(
         "a-drain-taken-back",
@@ -260,7 +260,7 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "        self.ownership.note_leaving(conn)\n",
         "",
-        (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
+        (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_marks_itself_as_draining_when_it_is_stopped",),
     ),
     Mutation(
         "bury-of-the-living",
@@ -268,7 +268,7 @@ MUTATIONS = (
         BURY,
         "(known_dead or i.heartbeat_at + i.lease < moment)\n        returning",
         "true\n        returning",
-        (f"{OWNERSHIP}::test_a_bury_takes_only_whose_lease_is_over",),
+        (f"{OWNERSHIP}::test_a_bury_removes_only_instances_whose_lease_is_over",),
     ),
     Mutation(
         "bury-by-the-database-s-clock-alone",

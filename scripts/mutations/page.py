@@ -12,7 +12,7 @@ MUTATIONS = (
         "partbox/dashboard/access.py",
         "        return str(identity) if identity else Refusal",
         "        return str(identity) if identity is not None else Refusal",
-        (f"{MOUNTED}::test_an_answer_that_names_nobody_is_a_refusal",),
+        (f"{MOUNTED}::test_an_authorization_result_that_names_no_user_is_a_refusal",),
     ),
     Mutation(
         "cookies-for-other-sites",
@@ -20,7 +20,7 @@ MUTATIONS = (
         "partbox/dashboard/access.py",
         '    if request.method == "GET" and headers.get("sec-fetch-mode") == "navigate":\n',
         '    if headers.get("sec-fetch-mode") == "navigate":\n',
-        (f"{MOUNTED}::test_a_right_by_cookie_is_not_lent_to_another_site_whose_links_lead_here_all_the_same",),
+        (f"{MOUNTED}::test_requests_from_another_site_cannot_use_a_cookie_but_its_links_still_open_the_page",),
     ),
     Mutation(
         "payloads-for-who-looks",
@@ -28,7 +28,7 @@ MUTATIONS = (
         "partbox/dashboard/routes.py",
         ', self._answer_payload, "payload")',
         ", self._answer_payload)",
-        (f"{RECORDS}::test_a_payload_is_nowhere_unless_asked_for_with_permission",),
+        (f"{RECORDS}::test_a_payload_is_sent_only_when_requested_with_permission",),
     ),
     Mutation(
         "payloads-for-every-token",
@@ -36,6 +36,6 @@ MUTATIONS = (
         "partbox/dashboard/access.py",
         '        if action == "payload" and not self.may_see_payloads:\n',
         '        if action == "payload" and not self.token:\n',
-        (f"{RECORDS}::test_a_payload_is_nowhere_unless_asked_for_with_permission",),
+        (f"{RECORDS}::test_a_payload_is_sent_only_when_requested_with_permission",),
     ),
 )

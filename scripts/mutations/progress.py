@@ -7,7 +7,7 @@ RULES = "tests/protocol/test_progress.py"
 PARKS = "tests/db/delivery/test_saved_parks.py"
 RAN = (
     "tests/worker/saver/test_reconnect.py"
-    "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
+    "::test_a_handler_that_runs_through_a_lost_connection_and_a_release_is_not_repeated"
 )
 
 MUTATIONS = (
@@ -18,8 +18,8 @@ MUTATIONS = (
         "            table.clear()\n",
         "            pass\n",
         (
-            f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            f"{RULES}::test_memory_for_records_finished_out_of_order_is_freed_once_they_are_saved",
+            "tests/engine/test_memory_given_back.py::test_parked_events_of_many_keys_leave_no_large_dict_behind",
         ),
     ),
     Mutation(
@@ -45,7 +45,7 @@ MUTATIONS = (
         PROGRESS,
         "        for late in self.late_pages:\n            if late.is_cut",
         "        for late in list(self.late_pages)[-1:]:\n            if late.is_cut",
-        (f"{RULES}::test_every_earlier_page_counts_not_only_the_page_itself",),
+        (f"{RULES}::test_an_unfinished_late_record_of_any_earlier_page_holds_back_the_saved_page",),
     ),
     Mutation(
         "last-id-beyond-the-unfinished",
@@ -154,7 +154,7 @@ MUTATIONS = (
         "partbox/worker/engine/resumption.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        ("tests/worker/engine/test_remembered.py::test_what_another_transaction_may_still_add_to_is_kept",),
+        ("tests/worker/engine/test_remembered.py::test_a_done_record_above_the_floor_stays_remembered",),
     ),
     Mutation(
         "parking-again-resets",
@@ -203,7 +203,7 @@ MUTATIONS = (
         "and k.record_id > least(p.floor_id, p.last_id)",
         "and k.record_id > least(p.floor_id, p.last_id) and k.state <> 'discarded'",
         (
-            "tests/db/operator/test_dead_replays.py::test_what_no_saved_cursor_has_passed_is_discarded_at_once_and_not_delivered",
+            "tests/db/operator/test_dead_replays.py::test_a_record_that_no_saved_cursor_has_passed_can_be_discarded_and_is_not_delivered",
         ),
     ),
     Mutation(
@@ -223,7 +223,7 @@ MUTATIONS = (
         "",
         (
             "tests/worker/engine/test_transaction_stages.py"
-            "::test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing",
+            "::test_a_transaction_that_is_about_to_commit_is_awaited_and_has_done_nothing_if_it_fails",
         ),
     ),
     Mutation(
@@ -280,6 +280,6 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "self.head, self.is_split, self.has_unreported_lanes, self.ended_event = None, False, False, None",
         "self.head, self.is_split, self.has_unreported_lanes = None, False, False",
-        ("tests/engine/test_memory_given_back.py::test_an_event_in_trouble_is_not_kept_by_the_line_that_ran_it",),
+        ("tests/engine/test_memory_given_back.py::test_a_shared_lane_does_not_keep_a_dead_event_that_it_ran",),
     ),
 )

@@ -110,9 +110,7 @@ MUTATIONS = (
         "partbox/protocol/quick_poll.py",
         "return cursor.stretch_of(shared.floor), end",
         "return cursor.stretch_of(shared.settled_id), end",
-        (
-            "tests/protocol/test_quick_poll.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
-        ),
+        ("tests/protocol/test_quick_poll.py::test_the_planned_range_contains_every_id_that_a_valid_page_may_search",),
     ),
     Mutation(
         "plans-for-other-ids-kept",
@@ -120,7 +118,7 @@ MUTATIONS = (
         "partbox/db/blocking.py",
         "if len(prepared) > PREPARED_LIMIT:",
         "if False:",
-        (f"{PREPARED}::test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them",),
+        (f"{PREPARED}::test_a_connection_keeps_a_limited_number_of_prepared_statements_including_those_in_use",),
     ),
     Mutation(
         "the-plan-in-use-given-up",
@@ -128,6 +126,6 @@ MUTATIONS = (
         "partbox/db/blocking.py",
         "prepared.move_to_end(text)",
         "pass",
-        (f"{PREPARED}::test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them",),
+        (f"{PREPARED}::test_a_connection_keeps_a_limited_number_of_prepared_statements_including_those_in_use",),
     ),
 )

@@ -110,7 +110,7 @@ MUTATIONS = (
         "partbox/worker/poller/payload_fetch.py",
         "min(bytes_left, self._fetch_bytes)",
         "2**40",
-        (f"{RECORDS}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
+        (f"{RECORDS}::test_a_backlog_of_large_events_is_held_in_memory_up_to_the_window_plus_one_event",),
     ),
     Mutation(
         "late-ones-that-did-not-come-counted-as-read",
@@ -126,7 +126,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "self._rotation = at + 1",
         "self._rotation = 0",
-        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_every_partition_gets_its_turn_when_the_byte_budget_is_used_up",),
     ),
     Mutation(
         "nothing-passes-that-is-larger-than-the-window",
@@ -134,7 +134,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "max(1, int(free_bytes / self._mean_bytes)) if free_bytes > 0",
         "int(free_bytes / self._mean_bytes) if free_bytes > 0",
-        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_every_partition_gets_its_turn_when_the_byte_budget_is_used_up",),
     ),
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
@@ -142,7 +142,7 @@ MUTATIONS = (
         "partbox/worker/engine/credits.py",
         "self._state.partitions.values() if self._budget.is_starved else full",
         "full",
-        (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
+        (f"{LARGE}::test_a_hanging_handler_that_uses_up_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(
         "bytes-of-a-parked-event-that-hangs",
@@ -150,7 +150,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "        partition.payload_bytes.drop((event.id,))\n        if event.parked.is_loaded",
         "        if event.parked.is_loaded",
-        (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
+        (f"{LARGE}::test_a_hanging_handler_that_uses_up_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(
         "names-that-count-for-nothing",
@@ -158,7 +158,7 @@ MUTATIONS = (
         "partbox/events/record.py",
         "return data + max(",
         "return data + 0 * max(",
-        (f"{NAMED}::test_large_names_are_held_up_to_the_window_and_one_more",),
+        (f"{NAMED}::test_large_names_are_held_in_memory_up_to_the_window_plus_one_event",),
     ),
     Mutation(
         "names-left-out-of-a-delayed-event",
@@ -174,7 +174,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "            if large:\n                key = key_of(event)\n",
         "",
-        (f"{NAMES}::test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it",),
+        (f"{NAMES}::test_an_event_waits_for_the_running_parked_event_of_its_long_key",),
     ),
     Mutation(
         "keys-as-long-as-names",
@@ -190,6 +190,6 @@ MUTATIONS = (
         "partbox/worker/poller/parked_fetch.py",
         "[pair for pair in wanted if pair in large], bytes_left)",
         "[pair for pair in wanted if pair in large], 2**40)",
-        (f"{LARGE}::test_parked_events_that_run_again_are_held_up_to_the_window",),
+        (f"{LARGE}::test_parked_events_that_run_again_are_held_in_memory_up_to_the_window",),
     ),
 )

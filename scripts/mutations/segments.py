@@ -14,8 +14,8 @@ PASSED = "tests/db/segments/test_segments_retention.py"
 IN_USE = "tests/db/segments/test_segments_in_use.py"
 MADE = "tests/db/segments/test_segments_provisioning.py"
 RULED = "tests/protocol/test_segments.py"
-EVERY = f"{PASSED}::test_every_state_in_a_segment_of_its_own"
-ANY = f"{PASSED}::test_whatever_is_planted_only_what_nobody_needs_goes"
+EVERY = f"{PASSED}::test_only_segments_that_no_subscription_needs_are_emptied_whatever_state_keeps_a_record"
+ANY = f"{PASSED}::test_maintenance_removes_only_records_that_nobody_needs_whatever_the_log_holds"
 
 MUTATIONS = (
     Mutation(
@@ -72,7 +72,7 @@ MUTATIONS = (
         HOLDS,
         "if {schema}.drawn() < segment_holds.upper - 1 then",
         "if false then",
-        (f"{PASSED}::test_without_a_subscription_it_goes_by_age_and_a_segment_that_is_not_full_stays",),
+        (f"{PASSED}::test_full_segments_are_emptied_by_age_alone_if_there_is_no_subscription",),
     ),
     Mutation(
         "segment-with-what-is-parked",
@@ -96,7 +96,7 @@ MUTATIONS = (
         HOLDS,
         "having count(*) > most_dead",
         "having count(*) > 1000000000",
-        (f"{PASSED}::test_a_thousand_dead_records_are_set_aside_and_no_more",),
+        (f"{PASSED}::test_a_segment_is_emptied_with_up_to_a_thousand_dead_records_set_aside",),
     ),
     Mutation(
         "segment-with-any-bytes-of-dead",
@@ -121,7 +121,7 @@ MUTATIONS = (
         "            execute format('alter table %s set unlogged', found.path);\n",
         "            null;\n",
         (
-            "tests/cdc/test_publication.py::test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_nothing",
+            "tests/cdc/test_publication.py::test_a_segment_made_ahead_is_published_and_the_removal_of_an_emptied_one_is_not",
         ),
     ),
     Mutation(
@@ -131,8 +131,8 @@ MUTATIONS = (
         "not {schema}.locked('purge')",
         "false",
         (
-            f"{IN_USE}::test_a_subscription_that_begins_at_this_moment_is_waited_for",
-            f"{IN_USE}::test_a_subscription_that_is_set_back_at_this_moment_is_waited_for",
+            f"{IN_USE}::test_no_segment_is_emptied_while_a_subscription_is_being_created",
+            f"{IN_USE}::test_no_segment_is_emptied_while_a_subscription_is_being_replayed",
         ),
     ),
     Mutation(
@@ -141,7 +141,7 @@ MUTATIONS = (
         EMPTY,
         "    if {schema}.segment_state(found.segment, found.lower, found.upper) <> state then\n        freed := 0;",
         "    if false then\n        freed := 0;",
-        (f"{IN_USE}::test_what_is_decided_is_asked_again_under_the_lock",),
+        (f"{IN_USE}::test_the_decision_to_empty_a_segment_is_checked_again_under_the_lock",),
     ),
     Mutation(
         "segment-emptied-and-not-noted",
@@ -157,7 +157,7 @@ MUTATIONS = (
         EMPTY,
         "set lock_timeout = '25ms'",
         "set lock_timeout = '0'",
-        (f"{IN_USE}::test_a_lock_that_is_not_to_be_had_is_given_up_at_once",),
+        (f"{IN_USE}::test_a_step_gives_up_at_once_on_a_lock_that_it_cannot_get",),
     ),
     Mutation(
         "segment-that-is-in-use",
@@ -173,7 +173,7 @@ MUTATIONS = (
         DETACH,
         "        return 'filled';\n    end if;\n    execute format('alter",
         "        null;\n    end if;\n    execute format('alter",
-        (f"{IN_USE}::test_a_record_that_comes_while_a_shell_is_locked_keeps_it",),
+        (f"{IN_USE}::test_an_emptied_segment_that_gets_a_record_while_it_is_being_locked_is_kept",),
     ),
     Mutation(
         "log-locked-while-a-segment-is-waited-for",
@@ -181,7 +181,7 @@ MUTATIONS = (
         DETACH,
         "    perform set_config('lock_timeout', '1ms', true);\n",
         "",
-        (f"{PATIENCE}::test_who_has_locked_the_log_waits_neither_for_the_default_segment_nor_for_the_one_that_goes",),
+        (f"{PATIENCE}::test_a_step_that_has_locked_the_log_waits_for_no_lock_on_any_segment",),
     ),
     Mutation(
         "log-locked-while-the-disc-is-waited-for",
@@ -189,7 +189,7 @@ MUTATIONS = (
         DETACH,
         "set_config('synchronous_commit', 'off', true)",
         "null",
-        (f"{PATIENCE}::test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow",),
+        (f"{PATIENCE}::test_a_step_commits_asynchronously_so_that_no_slow_disk_or_standby_prolongs_its_locks",),
     ),
     Mutation(
         "segment-locked-while-its-large-values-are-waited-for",
@@ -197,7 +197,7 @@ MUTATIONS = (
         EMPTY,
         "    perform set_config('lock_timeout', '1ms', true);\n",
         "",
-        (f"{PATIENCE}::test_who_has_locked_a_segment_does_not_wait_for_its_large_values",),
+        (f"{PATIENCE}::test_a_step_that_has_locked_a_segment_does_not_wait_for_its_toast_table",),
     ),
     Mutation(
         "partitions-locked-while-one-is-waited-for",
@@ -205,7 +205,7 @@ MUTATIONS = (
         EMPTY,
         "for no key update nowait;",
         "for no key update;",
-        (f"{PATIENCE}::test_no_partition_is_waited_for_while_others_are_locked",),
+        (f"{PATIENCE}::test_a_step_that_has_locked_some_partitions_does_not_wait_for_another",),
     ),
     Mutation(
         "net-locked-while-the-log-is-waited-for",
@@ -215,7 +215,7 @@ MUTATIONS = (
         "    execute format('lock table only %s in access exclusive mode', net::regclass);\n",
         "    execute format('lock table only %s in access exclusive mode', net::regclass);\n"
         "    execute format('lock table only %I.record in share update exclusive mode', {schema_name});\n",
-        (f"{PATIENCE}::test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_locked_out",),
+        (f"{PATIENCE}::test_attaching_a_segment_waits_for_the_log_before_it_locks_out_publishers",),
     ),
     Mutation(
         "segment-in-use-by-its-large-values",
@@ -223,7 +223,7 @@ MUTATIONS = (
         BUSY,
         "where c.oid = any (tables) and c.reltoastrelid <> 0",
         "where false",
-        (f"{PATIENCE}::test_what_is_locked_in_the_large_values_alone_is_in_use",),
+        (f"{PATIENCE}::test_a_segment_counts_as_in_use_if_only_its_toast_table_is_locked",),
     ),
     Mutation(
         "segment-among-drawn-ids",
@@ -231,7 +231,7 @@ MUTATIONS = (
         ADD,
         "elsif segment_add.lower <= {schema}.drawn() then",
         "elsif false then",
-        (f"{MADE}::test_ids_that_are_drawn_or_taken_are_refused",),
+        (f"{MADE}::test_a_new_segment_for_ids_that_are_drawn_or_taken_is_refused",),
     ),
     Mutation(
         "segment-that-is-not-proven",
@@ -247,7 +247,7 @@ MUTATIONS = (
         AHEAD,
         "needed and not rules.must_end_proof(exclusion[0], steps.find_newest_id(conn, schema))",
         "needed",
-        (f"{MADE}::test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near",),
+        (f"{MADE}::test_a_leftover_exclusion_that_is_still_needed_stays_until_publishing_comes_near_its_ids",),
     ),
     Mutation(
         "proof-that-nobody-needs",
@@ -255,7 +255,7 @@ MUTATIONS = (
         AHEAD,
         "needed=bool(segments_to_add) and large",
         "needed=large",
-        (f"{MADE}::test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made",),
+        (f"{MADE}::test_a_leftover_exclusion_is_removed_at_once_if_no_segment_has_to_be_made",),
     ),
     Mutation(
         "segment-right-ahead",
@@ -263,7 +263,7 @@ MUTATIONS = (
         RULES,
         "    return end if end >= start else",
         "    return end if end > drawn else",
-        (f"{RULED}::test_a_segment_that_would_be_too_near_begins_where_an_hour_leads",),
+        (f"{RULED}::test_a_segment_that_would_begin_too_near_begins_an_hour_of_ids_ahead",),
     ),
     Mutation(
         "segments-tended-by-everybody",
@@ -271,7 +271,7 @@ MUTATIONS = (
         "partbox/supervisor/purging.py",
         "elif random() < compute_turn_chance(self._count_nodes()):",
         "elif random() < compute_turn_chance(1):",
-        ("tests/supervisor/test_purger.py::test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn",),
+        ("tests/supervisor/test_purger.py::test_each_of_many_nodes_checks_the_segments_only_when_it_is_its_turn",),
     ),
     Mutation(
         "publishers-wait-behind-a-migration",

@@ -13,7 +13,7 @@ MUTATIONS = (
         "partbox/db/delivery/server_incarnation.py",
         '        conn.execute(load_query("life_anew", schema), {})\n',
         "        pass\n",
-        ("tests/db/test_standby.py::test_a_sequence_of_lives_that_cannot_be_read_is_made_anew",),
+        ("tests/db/test_standby.py::test_an_incarnation_sequence_that_cannot_be_read_is_made_anew",),
     ),
     Mutation(
         "dsn-quoted",
@@ -21,7 +21,7 @@ MUTATIONS = (
         "partbox/text/dsn.py",
         "        raise make_dsn_error(_find_reason(str(error)) + _find_hint(dsn)) from None\n",
         "        raise make_dsn_error(str(error) + _find_hint(dsn)) from None\n",
-        ("tests/settings/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+        ("tests/settings/test_dsn_secrets.py::test_no_error_about_a_dsn_contains_a_password_with_odd_characters",),
     ),
     Mutation(
         "dsn-misread",
@@ -29,7 +29,7 @@ MUTATIONS = (
         "partbox/text/dsn.py",
         "    if (reason := _find_misread_sign(dsn, found)) is not None:\n",
         "    if (reason := _find_misread_sign(dsn, found)) is not None and not found:\n",
-        ("tests/settings/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+        ("tests/settings/test_dsn_secrets.py::test_no_error_about_a_dsn_contains_a_password_with_odd_characters",),
     ),
     Mutation(
         "dsn-callable-ends-workers",
@@ -37,7 +37,7 @@ MUTATIONS = (
         CONNECT,
         "class NoDsnError(psycopg.OperationalError):",
         "class NoDsnError(RuntimeError):",
-        (f"{CALLABLES}::test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secrets",),
+        (f"{CALLABLES}::test_a_faulty_dsn_callable_makes_no_connection_and_one_clear_line_without_secrets",),
     ),
     Mutation(
         "results-as-text",
@@ -45,7 +45,7 @@ MUTATIONS = (
         CONNECT,
         "    factory, adapters = (PlainCursor[Any], None) if is_lent else (BinaryCursor, DEFAULTS)\n",
         "    factory, adapters = PlainCursor[Any], None if is_lent else DEFAULTS\n",
-        (f"{SETTINGS}::test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them",),
+        (f"{SETTINGS}::test_results_are_binary_on_our_own_connections_and_unchanged_on_those_of_the_application",),
     ),
     Mutation(
         "delay-believed",
@@ -53,7 +53,7 @@ MUTATIONS = (
         "partbox/protocol/verdict.py",
         "            delay = delay_of(policy.retry.next_delay(attempts))\n",
         "            delay = policy.retry.next_delay(attempts)\n",
-        ("tests/protocol/test_odd_policies.py::test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides",),
+        ("tests/protocol/test_odd_policies.py::test_any_other_delay_is_an_error_of_the_policy_and_the_fallback_delay_applies",),
     ),
     Mutation(
         "any-name-is-answered",
@@ -61,7 +61,7 @@ MUTATIONS = (
         "partbox/http/address.py",
         'or "." not in name or',
         'or "." in name or',
-        ("tests/http/test_hosts.py::test_a_name_that_somebody_can_register_is_refused",),
+        ("tests/http/test_hosts.py::test_a_host_name_that_can_be_registered_is_refused",),
     ),
     Mutation(
         "streams-without-end",

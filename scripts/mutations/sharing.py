@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation, scenario
 
 RUNS = "tests/worker/engine/test_runs.py"
-FORKS = "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind"
+FORKS = "tests/worker/runners/test_forks.py::test_a_fork_in_a_handler_repeats_nothing_and_leaves_nothing_behind"
 
 MUTATIONS = (
     Mutation(
@@ -12,7 +12,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        ("tests/worker/engine/test_lanes.py::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
+        ("tests/worker/engine/test_lanes.py::test_parking_a_lane_while_a_runner_takes_its_first_event_holds_the_rest",),
     ),
     Mutation(
         "sorted-from-the-left",
@@ -20,7 +20,9 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        ("tests/worker/engine/test_lanes.py::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
+        (
+            "tests/worker/engine/test_lanes.py::test_splitting_a_shared_lane_while_a_runner_takes_its_first_event_moves_the_rest",
+        ),
     ),
     Mutation(
         "put-back-unseen",
@@ -61,7 +63,7 @@ MUTATIONS = (
         "if chains or not partition.may_share_lane:",
         "if chains:",
         (
-            "tests/worker/engine/test_lanes.py::test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile",
+            "tests/worker/engine/test_lanes.py::test_an_event_that_is_put_back_goes_before_the_rest_of_its_meanwhile_split_shared_lane",
         ),
     ),
     Mutation(
@@ -71,7 +73,7 @@ MUTATIONS = (
         "if chains or not partition.may_share_lane:",
         "if not partition.may_share_lane:",
         (
-            "tests/worker/engine/test_lanes.py::test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back",
+            "tests/worker/engine/test_lanes.py::test_the_last_event_of_a_shared_lane_is_held_if_its_key_is_blocked_when_it_is_put_back",
         ),
     ),
     Mutation(
@@ -104,7 +106,7 @@ MUTATIONS = (
         "partbox/worker/engine/scheduler.py",
         "self._idle_count += waits",
         "pass",
-        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+        (f"{RUNS}::test_some_runner_always_looks_for_a_ready_lane_in_any_order_of_steps",),
     ),
     Mutation(
         "place-lost",
@@ -112,7 +114,7 @@ MUTATIONS = (
         "partbox/worker/engine/scheduler.py",
         "self._end_lanes(lanes)\n        self._fill_slot()",
         "self._end_lanes(lanes)",
-        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+        (f"{RUNS}::test_some_runner_always_looks_for_a_ready_lane_in_any_order_of_steps",),
     ),
     Mutation(
         "place-left-to-one",
@@ -120,7 +122,7 @@ MUTATIONS = (
         "partbox/worker/engine/scheduler.py",
         "if not self._call_runner() and self._ready_queue:",
         "if not self._call_runner() and False:",
-        (f"{RUNS}::test_two_places_that_get_free_at_once_are_looked_at_by_two_runners",),
+        (f"{RUNS}::test_two_slots_that_get_free_at_once_bring_two_runners",),
     ),
     Mutation(
         "stopped-and-uncalled",
@@ -128,7 +130,7 @@ MUTATIONS = (
         "partbox/worker/engine/scheduler.py",
         "while self._call_runner():",
         "while False:",
-        (f"{RUNS}::test_a_stop_calls_whoever_waits_and_nothing_begins_any_more",),
+        (f"{RUNS}::test_a_stop_calls_every_waiting_runner_and_no_lane_begins_any_more",),
     ),
     Mutation(
         "lanes-for-good",
@@ -136,7 +138,9 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "if lane.queue or lane.is_active}",
         "}",
-        ("tests/worker/engine/test_lanes.py::test_after_what_was_sorted_is_held_there_is_a_line_again",),
+        (
+            "tests/worker/engine/test_lanes.py::test_a_partition_may_use_its_shared_lane_again_after_its_split_lanes_are_held",
+        ),
     ),
     Mutation(
         "parked-beside-itself",
@@ -230,7 +234,7 @@ MUTATIONS = (
         "partbox/worker/runners/endpoint.py",
         "self.wrapped_call = guard_other_writes(self.wrapped_call)",
         "pass",
-        ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_app_refuses_it_too",),
+        ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_django_app_refuses_writes_of_the_orm_too",),
     ),
     Mutation(
         "the-event-loop-waits-for-the-interpreter",

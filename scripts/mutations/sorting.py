@@ -135,7 +135,7 @@ MUTATIONS = (
         RUNS,
         "if shared_lane in shared_lanes and shared_lane.current_event is not None",
         "if shared_lane in shared_lanes",
-        ("tests/worker/engine/test_lanes.py::test_a_line_of_which_no_handler_runs_does_not_wait_in_one",),
+        ("tests/worker/engine/test_lanes.py::test_a_shared_lane_of_which_no_handler_runs_is_not_split",),
     ),
     Mutation(
         "list-that-computes",
@@ -143,7 +143,9 @@ MUTATIONS = (
         RUNS,
         "if now - shared_lane.started_at >= LANE_COST * self._count_in_lists()",
         "if True",
-        ("tests/worker/engine/test_lanes.py::test_a_line_whose_list_takes_less_than_lanes_would_stays_one",),
+        (
+            "tests/worker/engine/test_lanes.py::test_a_shared_lane_is_not_split_while_its_list_is_faster_than_lanes_would_be",
+        ),
     ),
     Mutation(
         "no-way-given",

@@ -16,7 +16,7 @@ MUTATIONS = (
         RECORDS,
         "       and r.id > (%(swept_ids)s::bigint[])[r.partition + 1]\n",
         "",
-        (f"{POLLS}::test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions",),
+        (f"{POLLS}::test_a_sweep_reads_in_id_order_the_records_above_the_last_id_of_each_partition",),
     ),
     Mutation(
         "a-brief-sweep-that-begins-above-an-id",
@@ -25,7 +25,7 @@ MUTATIONS = (
         "return Sweep(start, hi, hi - start + 1,",
         "return Sweep(start + 1, hi, hi - start + 1,",
         (
-            f"{RULES}::test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them",
+            f"{RULES}::test_one_brief_sweep_finds_all_new_ids_if_they_are_no_more_than_the_partitions",
             scenario("cut_page"),
         ),
     ),
@@ -36,8 +36,8 @@ MUTATIONS = (
         "last_id = max(self.last_id, base.floor) if self.is_caught_up else self.last_id",
         "last_id = max(self.last_id, base.floor) if self.is_in_lockstep else self.last_id",
         (
-            "tests/protocol/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
-            "_and_who_is_behind_from_its_last_id",
+            "tests/protocol/test_cursor.py::test_a_caught_up_cursor_asks_from_the_floor_of_the_shared_page_and_one_behind"
+            "_from_its_last_id",
             scenario("full_page"),
         ),
     ),
@@ -47,7 +47,7 @@ MUTATIONS = (
         SWEEP,
         "return [0 if ask.partition in self.last_ids else ask.room for ask in asks]",
         "return [ask.room for ask in asks]",
-        (f"{RULES}::test_who_takes_part_gets_nothing_new_beside_it",),
+        (f"{RULES}::test_a_partition_in_the_sweep_gets_no_new_records_outside_it",),
     ),
     Mutation(
         "who-waits-for-the-sweep-reads-beside-it",
@@ -55,7 +55,7 @@ MUTATIONS = (
         SWEEP,
         "        if ask.partition in self.waiting_partitions:\n            return 0\n",
         "",
-        (f"{RULES}::test_who_is_a_little_ahead_waits_until_the_others_are_there",),
+        (f"{RULES}::test_a_partition_that_is_a_little_ahead_of_the_sweep_waits_for_the_others",),
     ),
     Mutation(
         "a-release-before-what-was-read-is-in-hand",
@@ -64,7 +64,7 @@ MUTATIONS = (
         "if one.page_part.is_piece or partition.is_draining:",
         "if False:",
         (
-            "tests/engine/test_reading_ahead.py::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",
+            "tests/engine/test_reading_ahead.py::test_records_read_of_a_draining_partition_are_handed_over_before_it_may_be_released",
         ),
     ),
     Mutation(
@@ -73,9 +73,7 @@ MUTATIONS = (
         INTAKE,
         "                    if not each.partition.is_lost:\n",
         "                    if True:\n",
-        (
-            "tests/engine/test_reading_ahead.py::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",
-        ),
+        ("tests/engine/test_reading_ahead.py::test_a_partition_lost_while_the_next_page_is_made_is_handed_no_events",),
     ),
     Mutation(
         "the-next-page-while-something-else-waits",
@@ -83,7 +81,7 @@ MUTATIONS = (
         "partbox/worker/poller/full_poll.py",
         "next_request = self._build_next_request(horizon, request) if fits and may_continue() else None",
         "next_request = self._build_next_request(horizon, request) if fits else None",
-        ("tests/engine/test_reading_ahead.py::test_it_reads_one_page_while_something_else_is_to_be_done",),
+        ("tests/engine/test_reading_ahead.py::test_a_step_reads_one_page_only_while_other_work_waits",),
     ),
     Mutation(
         "a-sweep-that-ended-early-is-whole",
@@ -91,7 +89,7 @@ MUTATIONS = (
         SWEEP,
         "return records >= self.max_records or self.end < hi",
         "return records >= self.max_records",
-        (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
+        (f"{RULES}::test_a_sweep_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
     ),
     Mutation(
         "a-sweep-that-was-full-is-whole",
@@ -100,7 +98,7 @@ MUTATIONS = (
         "return records >= self.max_records or self.end < hi",
         "return self.end < hi",
         (
-            f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling",
+            f"{RULES}::test_a_sweep_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling",
             scenario("floor_of_the_saved_page"),
         ),
     ),
@@ -110,7 +108,9 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "            self._wakeup.was_interrupted\n            or now >= self._tick_at\n",
         "            now >= self._tick_at\n",
-        ("tests/engine/test_reading_ahead.py::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
+        (
+            "tests/engine/test_reading_ahead.py::test_reading_ahead_goes_on_after_a_save_that_makes_room_and_ends_when_the_poller_is_called",
+        ),
     ),
     Mutation(
         "room-that-calls",

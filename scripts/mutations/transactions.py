@@ -11,7 +11,7 @@ CONTEXTS = "tests/worker/runners/test_contexts.py"
 SHARED = "tests/worker/runners/test_shared_transactions.py"
 HANGING = "tests/worker/saver/test_hanging_connections.py"
 DJANGO = "tests/django/test_transactional_models.py"
-REFUSED = "test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone"
+REFUSED = "test_ending_the_transaction_of_a_session_is_refused_and_charged_to_its_event_alone"
 
 MUTATIONS = (
     Mutation(
@@ -29,7 +29,7 @@ MUTATIONS = (
         f"{ROOM}/sessions.py",
         "self._transaction._prepare_impl()",
         "self._transaction.commit()",
-        (f"{SESSIONS}::test_hooks_are_called_behind_the_commit_that_counts_and_not_at_the_savepoint",),
+        (f"{SESSIONS}::test_hooks_are_called_after_the_final_commit_and_not_at_the_savepoint",),
     ),
     Mutation(
         "hooks-of-what-is-rolled-back",
@@ -45,7 +45,7 @@ MUTATIONS = (
         "partbox/worker/runners/lane_runner.py",
         "result = context.run(endpoint.first_step, event)",
         "result = endpoint.first_step(event)",
-        (f"{CONTEXTS}::test_no_event_sees_what_another_has_set_and_all_see_where_the_worker_was_entered",),
+        (f"{CONTEXTS}::test_no_event_sees_context_variables_of_another_and_all_see_those_set_at_the_start",),
     ),
     Mutation(
         "settings-of-the-last-event",
@@ -53,7 +53,7 @@ MUTATIONS = (
         "sql/queries/effects.sql",
         "\n{set_back}; ",
         "\n",
-        (f"{SHARED}::test_nothing_that_an_event_sets_holds_for_the_next_one_of_its_transaction",),
+        (f"{SHARED}::test_no_setting_of_an_event_holds_for_the_next_event_of_its_transaction",),
     ),
     Mutation(
         "locks-awaited-behind-locks",
@@ -69,7 +69,7 @@ MUTATIONS = (
         "partbox/worker/runners/transaction.py",
         "if effects.conn.closed or not effects.begin_anew():",
         "if effects is not None:",
-        (f"{SHARED}::test_what_has_run_before_an_event_that_commits_is_done_and_only_that_event_is_charged",),
+        (f"{SHARED}::test_events_that_ran_before_one_that_commits_are_done_and_only_that_one_is_charged",),
     ),
     Mutation(
         "one-session-for-all",
@@ -77,7 +77,7 @@ MUTATIONS = (
         f"{ROOM}/sqlalchemy.py",
         "with join_session(on, build_session(kind, on)) as joined:",
         'with join_session(on, on.info.setdefault("session", build_session(kind, on))) as joined:',
-        (f"{EFFECTS}::test_a_failed_event_leaves_nothing_behind_and_is_parked_with_the_others_effects",),
+        (f"{EFFECTS}::test_a_failed_event_leaves_no_effect_and_is_parked_while_the_effects_of_others_are_kept",),
     ),
     Mutation(
         "committed-by-the-handler",
@@ -131,7 +131,7 @@ MUTATIONS = (
         f"{ROOM}/django.py",
         "self._commit_hooks, django.run_on_commit = django.run_on_commit, []",
         "self._commit_hooks = []",
-        (f"{DJANGO}::test_a_hook_that_fails_keeps_no_other_from_being_called",),
+        (f"{DJANGO}::test_a_failing_hook_does_not_keep_other_hooks_from_being_called",),
     ),
     Mutation(
         "models-of-another-database",
@@ -147,7 +147,7 @@ MUTATIONS = (
         f"{ROOM}/async_psycopg.py",
         "            ending_tasks.add(self._task)\n",
         "",
-        (f"{AWAITED}::test_a_stop_cancels_what_runs_and_charges_nobody",),
+        (f"{AWAITED}::test_a_stop_cancels_running_handlers_and_charges_no_event",),
     ),
     Mutation(
         "flush-within-our-deadline",
@@ -167,7 +167,7 @@ MUTATIONS = (
         "prepare_threshold = PREPARE_THRESHOLD if is_lent and not pooler else None",
         "prepare_threshold = PREPARE_THRESHOLD if is_lent else None",
         (
-            "tests/worker/runners/test_effects.py::test_what_handlers_repeat_is_prepared_but_behind_a_pooler[psycopg-True]",
+            "tests/worker/runners/test_effects.py::test_statements_that_handlers_repeat_are_prepared_except_behind_a_pooler[psycopg-True]",
         ),
     ),
 )

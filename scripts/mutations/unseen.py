@@ -5,11 +5,8 @@ from mutations.mutation import Mutation
 PROOFS = "tests/db/delivery/test_proofs.py"
 TRIGGER_BLOCKS_INBOX = "tests/publish/integrations/test_kept_out.py"
 ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
-WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
-WALK = (
-    "tests/worker/poller/test_nothing_unseen.py"
-    "::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
-)
+WRITTEN = f"{ALL_WRITTEN}::test_every_write_that_a_trigger_suppresses_is_an_error"
+WALK = "tests/worker/poller/test_nothing_unseen.py::test_hiding_a_table_for_a_while_loses_repeats_and_reorders_nothing"
 
 MUTATIONS = (
     Mutation(
@@ -18,7 +15,7 @@ MUTATIONS = (
         "partbox/db/connect.py",
         'ROW_SECURITY_OPTION = "-c row_security=off"',
         'ROW_SECURITY_OPTION = "-c row_security=on"',
-        (f"{PROOFS}::test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application",),
+        (f"{PROOFS}::test_row_security_is_off_in_sessions_of_partbox_and_unchanged_in_those_of_applications",),
     ),
     Mutation(
         "row-security-believed-behind-a-pooler",
@@ -26,7 +23,7 @@ MUTATIONS = (
         "sql/functions/log_now.sql",
         "if current_setting('row_security') <> 'off' and row_security_active(log) then",
         "if false then",
-        (f"{PROOFS}::test_row_security_hides_nothing_without_an_error_behind_a_pooler_either",),
+        (f"{PROOFS}::test_row_security_is_an_error_and_hides_no_rows_behind_a_pooler_either",),
     ),
     Mutation(
         "a-null-for-no-id",
@@ -34,7 +31,7 @@ MUTATIONS = (
         "sql/queries/proofs.sql",
         "case when has_sequence_privilege({sequence}, 'SELECT') or",
         "case when true or",
-        (f"{PROOFS}::test_ids_drawn_that_may_not_be_known_are_an_error",),
+        (f"{PROOFS}::test_a_role_that_may_not_read_the_id_sequence_gets_an_error",),
     ),
     Mutation(
         "ids-drawn-that-fall",
@@ -42,7 +39,7 @@ MUTATIONS = (
         "partbox/db/delivery/proof.py",
         "if now < baseline.drawn_ids:",
         "if now < 0:",
-        (f"{PROOFS}::test_ids_that_are_drawn_no_more_end_the_session",),
+        (f"{PROOFS}::test_a_sequence_that_has_gone_backwards_ends_the_session",),
     ),
     Mutation(
         "a-cut-page-believed",
@@ -60,7 +57,7 @@ MUTATIONS = (
         "if log == 0:",
         (
             f"{PROOFS}::test_another_table_in_the_place_of_the_log_ends_the_session",
-            f"{PROOFS}::test_another_sequence_in_the_place_of_the_log_s_ends_the_session",
+            f"{PROOFS}::test_a_sequence_that_has_replaced_that_of_the_log_ends_the_session",
         ),
     ),
     Mutation(
@@ -69,7 +66,7 @@ MUTATIONS = (
         "partbox/db/delivery/proof.py",
         "if int(log_version) == baseline.log_version or baseline.log_oids is None:",
         "if baseline.log_version or baseline.log_oids is None:",
-        (f"{PROOFS}::test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back",),
+        (f"{PROOFS}::test_polls_fail_while_a_segment_that_they_need_is_detached_by_hand",),
     ),
     Mutation(
         "segments-of-an-old-snapshot",
@@ -77,7 +74,7 @@ MUTATIONS = (
         "sql/functions/log_now.sql",
         "language plpgsql volatile",
         "language plpgsql stable",
-        (f"{PROOFS}::test_a_segment_that_is_detached_while_a_poll_waits_is_missed",),
+        (f"{PROOFS}::test_a_poll_fails_if_a_segment_is_detached_while_the_poll_waits",),
     ),
     Mutation(
         "a-park-that-was-dropped",
@@ -85,7 +82,7 @@ MUTATIONS = (
         "sql/functions/save.sql",
         "if missing > 0 and exists (",
         "if missing < 0 and exists (",
-        (f"{PROOFS}::test_a_save_of_which_a_trigger_drops_something_saves_nothing",),
+        (f"{PROOFS}::test_a_save_saves_nothing_if_a_trigger_suppresses_a_part_of_it",),
     ),
     Mutation(
         "a-save-into-another-table",
@@ -93,7 +90,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "case when coalesce({schema}.tables_saved() = %(tables)s::bigint, true) then bool_and(life.same)",
         "case when true then bool_and(life.same)",
-        (f"{PROOFS}::test_a_save_into_another_table_of_the_name_is_taken_back",),
+        (f"{PROOFS}::test_a_save_into_another_table_of_the_same_name_is_rolled_back",),
     ),
     Mutation(
         "a-purge-of-what-is-needed",
@@ -101,7 +98,7 @@ MUTATIONS = (
         "sql/functions/purge_records.sql",
         "    perform {schema}.intact();\n",
         "",
-        (f"{PROOFS}::test_a_purge_that_may_not_see_who_needs_a_record_deletes_none",),
+        (f"{PROOFS}::test_a_purge_deletes_no_records_if_it_cannot_see_who_needs_them",),
     ),
     Mutation(
         "everybody-buried-in-another-table",
@@ -109,7 +106,7 @@ MUTATIONS = (
         "sql/functions/bury.sql",
         "        perform {schema}.intact();\n",
         "        null;\n",
-        (f"{PROOFS}::test_a_bury_that_finds_nobody_in_another_table_frees_nothing",),
+        (f"{PROOFS}::test_a_bury_frees_nothing_if_another_table_has_replaced_that_of_the_instances",),
     ),
     Mutation(
         "an-insert-believed",
@@ -117,9 +114,7 @@ MUTATIONS = (
         "partbox/publish/steps.py",
         "if cursor.rowcount < 1:\n            cursor",
         "if cursor.rowcount < 0:\n            cursor",
-        (
-            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",
-        ),
+        (f"{TRIGGER_BLOCKS_INBOX}::test_a_publish_fails_as_a_whole_when_a_trigger_keeps_a_row_out[psycopg-on-record]",),
     ),
     Mutation(
         "a-copy-believed",
@@ -127,9 +122,7 @@ MUTATIONS = (
         "partbox/publish/writing.py",
         "if copied is not None and copied != number:",
         "if copied == 0:",
-        (
-            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",
-        ),
+        (f"{TRIGGER_BLOCKS_INBOX}::test_a_publish_fails_as_a_whole_when_a_trigger_keeps_a_row_out[psycopg-on-record]",),
     ),
     Mutation(
         "a-key-believed-to-be-used",
@@ -138,7 +131,7 @@ MUTATIONS = (
         "!= [(len(keys),)]:",
         "== []:",
         (
-            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-idempotency]",
+            f"{TRIGGER_BLOCKS_INBOX}::test_a_publish_fails_as_a_whole_when_a_trigger_keeps_a_row_out[psycopg-on-idempotency]",
         ),
     ),
     Mutation(
@@ -147,7 +140,7 @@ MUTATIONS = (
         "sql/queries/publish.sql",
         "select case when count(*) < 1 then {unwritten} end from written",
         "select null from written",
-        (f"{TRIGGER_BLOCKS_INBOX}::test_in_a_pipeline_the_server_raises[on-one-True]",),
+        (f"{TRIGGER_BLOCKS_INBOX}::test_the_server_raises_the_error_for_a_publish_in_a_pipeline[on-one-True]",),
     ),
     Mutation(
         "a-park-again-that-was-dropped",
@@ -181,7 +174,7 @@ MUTATIONS = (
         "having count(p.partition) < 0",
         (
             "tests/db/delivery/test_missing_cursors.py"
-            "::test_a_partition_without_a_row_is_an_error_and_not_one_without_work[a session-true]",
+            "::test_a_partition_whose_row_is_missing_is_an_error_and_does_not_count_as_idle[a session-true]",
             f"{WALK}[some rows deleted-0]",
         ),
     ),
@@ -191,7 +184,7 @@ MUTATIONS = (
         "partbox/inbox.py",
         "if not any(_CONFLICT_LINE in line for (line,) in plan):",
         "if not plan:",
-        ("tests/publish/test_inbox.py::test_a_consumer_that_may_only_insert_is_told_all_the_same",),
+        ("tests/publish/test_inbox.py::test_a_consumer_that_may_only_insert_gets_the_right_answers_too",),
     ),
     Mutation(
         "lost-by-mistake-for-good",
@@ -199,7 +192,9 @@ MUTATIONS = (
         "partbox/worker/engine/claims.py",
         "            self.is_settled = False",
         "          ",
-        ("tests/engine/test_owned_partitions.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
+        (
+            "tests/engine/test_owned_partitions.py::test_a_partition_that_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
+        ),
     ),
     Mutation(
         "born-dead",
@@ -218,7 +213,7 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "if session.reading.closed or proof.ends_session(error):",
         "if session.reading.closed:",
-        ("tests/worker/poller/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
+        ("tests/worker/poller/test_nothing_unseen.py::test_a_session_whose_cached_plans_no_longer_fit_is_replaced",),
     ),
     Mutation(
         "a-node-keeps-a-session-that-fails",
@@ -228,7 +223,7 @@ MUTATIONS = (
         "if False:",
         (
             "tests/supervisor/test_membership_pool.py::"
-            "test_what_a_session_remembers_of_a_table_that_was_in_the_place_of_ours_ends_with_it",
+            "test_a_session_that_remembers_a_table_in_the_place_of_ours_is_closed",
         ),
     ),
     Mutation(
@@ -237,7 +232,9 @@ MUTATIONS = (
         "sql/queries/doctor.sql",
         "where a.grantee = 0::oid\n",
         "where false\n",
-        ("tests/doctor/test_doctor_access.py::test_everybody_may_create_there_as_postgresql_14_has_it",),
+        (
+            "tests/doctor/test_doctor_access.py::test_the_right_of_everybody_to_create_in_public_as_in_postgresql_14_is_a_finding",
+        ),
     ),
     Mutation(
         "an-owner-who-may-not-create-yet",
@@ -245,7 +242,9 @@ MUTATIONS = (
         "sql/queries/doctor.sql",
         " union select n.nspowner) a",
         ") a",
-        ("tests/doctor/test_doctor_access.py::test_who_could_do_more_anyway_may_create_there[superuser]",),
+        (
+            "tests/doctor/test_doctor_access.py::test_a_role_that_has_more_power_anyway_may_create_in_the_search_path[superuser]",
+        ),
     ),
     Mutation(
         "a-question-that-others-answer",
@@ -253,6 +252,8 @@ MUTATIONS = (
         "sql/queries/doctor.sql",
         "select quote_ident(n.nspname::text)",
         "select quote_ident(n.nspname)",
-        ("tests/doctor/test_doctor_access.py::test_no_function_of_theirs_answers_the_question_who_may_create",),
+        (
+            "tests/doctor/test_doctor_access.py::test_the_check_of_the_search_path_runs_no_function_that_others_have_put_there",
+        ),
     ),
 )

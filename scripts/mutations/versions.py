@@ -12,7 +12,7 @@ MUTATIONS = (
         "partbox/worker/runners/endpoint.py",
         "if issubclass(type(result), NewerVersionError):",
         "if False:",
-        (f"{VERSIONS}::test_a_function_as_on_unroutable_gets_the_newer_event_and_its_outcome_counts",),
+        (f"{VERSIONS}::test_a_function_as_on_unroutable_gets_the_event_of_a_newer_version_and_decides_its_outcome",),
     ),
     Mutation(
         "a-step-left-out",
@@ -20,7 +20,7 @@ MUTATIONS = (
         "partbox/events/upcasts.py",
         "for each in range(version, declared.version):",
         "for each in range(max(version, declared.version - 1), declared.version):",
-        (f"{VERSIONS}::test_every_chain_runs_each_step_once_and_in_order",),
+        (f"{VERSIONS}::test_every_chain_of_upcasts_runs_each_step_once_and_in_order",),
     ),
     Mutation(
         "an-upcast-of-what-others-see",
@@ -28,7 +28,7 @@ MUTATIONS = (
         "partbox/events/reading.py",
         "upcasts.apply_upcasts(event.decode_payload(), ",
         "upcasts.apply_upcasts(event.payload, ",
-        (f"{VERSIONS}::test_an_upcast_may_change_what_it_gets",),
+        (f"{VERSIONS}::test_an_upcast_may_change_its_argument_in_place",),
     ),
     Mutation(
         "a-version-that-does-not-travel",
@@ -36,7 +36,7 @@ MUTATIONS = (
         "partbox/publish/fields.py",
         "if event.version or event.headers",
         "if event.headers",
-        (f"{PUBLISHING}::test_an_instance_is_an_event_by_itself",),
+        (f"{PUBLISHING}::test_an_instance_of_an_event_class_can_be_published_directly",),
     ),
     Mutation(
         "a-version-lost-under-a-name",
@@ -44,7 +44,7 @@ MUTATIONS = (
         "partbox/events/event.py",
         "return declared.version if declared is not None and declared.name == event.event_type else None",
         "return None",
-        (f"{PUBLISHING}::test_a_payload_under_the_name_of_its_class_has_the_version_of_its_class",),
+        (f"{PUBLISHING}::test_a_payload_published_under_the_name_of_its_class_has_the_version_of_its_class",),
     ),
     Mutation(
         "an-instance-lent-to-hooks",
@@ -52,7 +52,7 @@ MUTATIONS = (
         "partbox/publish/publisher.py",
         "event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)\n        if not is_psycopg",
         "event = build_event(given, payload, fields, is_borrowed=True)\n        if not is_psycopg",
-        (f"{PUBLISHING}::test_what_hooks_see_is_a_copy_that_its_owner_cannot_change",),
+        (f"{PUBLISHING}::test_hooks_see_a_copy_of_the_payload_that_its_owner_cannot_change",),
     ),
     Mutation(
         "another-class-than-asked-for",
@@ -60,7 +60,7 @@ MUTATIONS = (
         "partbox/handlers/argument_plan.py",
         "return annotation if declared is None or declared.name == handler_input.event_type else None",
         "return annotation",
-        (f"{DEMANDS}::test_what_cannot_be_met_is_refused_with_the_remedy",),
+        (f"{DEMANDS}::test_a_demand_that_cannot_be_met_is_refused_with_the_remedy",),
     ),
     Mutation(
         "outcomes-of-other-events",
@@ -68,6 +68,6 @@ MUTATIONS = (
         "partbox/handlers/argument_adapters.py",
         "return [next(given) if error is None else error for error in self.errors]",
         "return [*given, *filter(None, self.errors)]",
-        (f"{KIT}::test_an_event_of_a_list_that_cannot_be_read_takes_no_others_with_it",),
+        (f"{KIT}::test_an_unreadable_event_in_a_batch_fails_no_other_event",),
     ),
 )

@@ -168,7 +168,7 @@ INCOMPATIBLE = {
 
 
 @pytest.mark.parametrize(("new", "lines"), INCOMPATIBLE.values(), ids=INCOMPATIBLE)
-def test_a_change_that_breaks_a_reader_is_named_with_its_field_whom_it_breaks_and_the_remedy(new, lines):
+def test_a_breaking_change_is_named_with_its_field_the_readers_that_it_breaks_and_the_remedy(new, lines):
     assert breaks(new) == lines
 
 
@@ -213,7 +213,7 @@ COMPATIBLE = {
 
 
 @pytest.mark.parametrize(("new", "lines"), COMPATIBLE.values(), ids=COMPATIBLE)
-def test_a_change_that_breaks_nobody_passes(new, lines):
+def test_a_change_that_breaks_no_reader_passes(new, lines):
     assert [each.text for each in changes(new)] == lines
 
 
@@ -238,22 +238,22 @@ def only(name: str, kind: Any, default: Any = ...) -> Any:
         (bytes, str, False),
     ],
 )
-def test_a_type_is_the_same_if_each_value_of_one_is_one_of_the_other(old, new, same):
+def test_two_types_are_equal_if_each_accepts_every_value_of_the_other(old, new, same):
     assert (not breaks(only("a", new), only("a", old))) is same
 
 
-def test_what_fits_one_way_breaks_the_other_reader_only():
+def test_a_change_that_is_compatible_one_way_breaks_only_the_other_reader():
     """6, 12 … are multiples of 3, so the log can be read; but a consumer may get 3."""
     old, new = (only("a", Annotated[int, Field(multiple_of=each)]) for each in (6, 3))
     assert [(each.breaks_log, each.breaks_consumers) for each in changes(new, old)] == [(False, True)]
     assert [(each.breaks_log, each.breaks_consumers) for each in changes(old, new)] == [(True, False)]
 
 
-def test_references_that_lead_back_end():
+def test_the_comparison_of_recursive_references_ends():
     assert changes(edited(parent=(Placed | None, None))) == []
 
 
-def test_fields_that_are_refused_may_neither_come_nor_go():
+def test_no_field_may_be_added_or_removed_where_unknown_fields_are_refused():
     two = create_model("Made", __config__=ConfigDict(extra="forbid"), a=(int, 0), b=(int, 0))
     one = create_model("Made", __config__=ConfigDict(extra="forbid"), a=(int, 0))
     assert "is new, and consumers refuse" in breaks(two, one)[0]
@@ -264,7 +264,7 @@ def of(old: EventForm, **fields: Any) -> list[str]:
     return [each.text for each in compare_forms(old, replace(old, **fields), ())]
 
 
-def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
+def test_a_version_may_change_neither_its_key_nor_its_aggregate_type():
     old = form(Placed)
     assert of(old, key="total") == [f"OrderPlaced has the key total instead of id: {BOTH}: leave the key, or {VERSION}"]
     assert of(old, aggregate_type="Cart") == [
@@ -272,7 +272,7 @@ def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
     ]
 
 
-def test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one_before():
+def test_a_new_version_may_change_everything_if_every_earlier_version_has_an_upcast():
     old, new = form(Placed), form(edited(total=str), version=3, aggregate_type="Cart", key="total")
     assert [each.text for each in compare_forms(old, new, [1, 2])] == [
         "OrderPlaced has version 3 instead of 1, with an upcast: breaks nothing"
@@ -284,7 +284,7 @@ def test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one
     assert compare_forms(new, old, [1, 2])[0].is_break
 
 
-def test_a_field_that_came_with_a_default_may_never_lose_it():
+def test_a_field_that_was_added_with_a_default_may_never_lose_it():
     """Events from before it came are in the log, though every later one has it."""
     assert breaks(edited(customer=str), edited(customer=(str, ""))) == [
         f"OrderPlaced.customer is required now: {LOG}: give it a default, or {VERSION}"
@@ -293,7 +293,7 @@ def test_a_field_that_came_with_a_default_may_never_lose_it():
 
 @settings(max_examples=60)
 @given(changed(), st.data())
-def test_what_the_old_class_wrote_is_read_by_the_new_one_unless_the_change_breaks_the_log(two, data):
+def test_the_new_class_reads_payloads_of_the_old_one_unless_the_change_breaks_the_log(two, data):
     old, new = two
     found = compare_forms(form(old.annotation), form(new.annotation), ())
     event(f"passes: {not any(each.breaks_log for each in found)}")
@@ -309,7 +309,7 @@ def test_what_the_old_class_wrote_is_read_by_the_new_one_unless_the_change_break
 
 @settings(max_examples=60)
 @given(changed(), st.data())
-def test_what_the_new_class_writes_is_valid_for_consumers_unless_the_change_breaks_them(two, data):
+def test_payloads_of_the_new_class_are_valid_for_consumers_unless_the_change_breaks_them(two, data):
     old, new = two
     before, after = form(old.annotation), form(new.annotation)
     found = compare_forms(before, after, ())

@@ -81,7 +81,7 @@ def references(value):
             yield from references(each)
 
 
-def test_the_asyncapi_document_is_valid_and_each_reference_leads_somewhere(forms):
+def test_the_asyncapi_document_is_valid_and_each_reference_resolves(forms):
     document = build_asyncapi("shop:outbox", forms, make_target_function([], None))
     assert invalid(document) == []
     assert {each for each in references(document) if resolved(document, each) is None} == set()
@@ -111,7 +111,7 @@ def test_events_of_one_topic_share_its_channel(forms):
     assert list(document["channels"]["all"]["messages"]) == ["OrderPlaced", "parcel_shipped"]
 
 
-def test_the_page_shows_fields_of_parts_too_and_breaks_no_table(types, forms):
+def test_the_page_shows_nested_fields_too_and_escapes_what_would_break_a_table(types, forms):
     text = render_page("shop:outbox", list_entries(types, []), forms)
     for line in (
         "An order was placed, and paid.",
@@ -141,7 +141,7 @@ def test_an_entry_names_the_handler_that_takes_the_event_in_each_subscription(ty
     assert found == {"OrderPlaced": ["h3", "h1"], "parcel/shipped": ["h0"], "OrderPaid": ["h4", "h0"]}
 
 
-def test_files_are_kept_as_they_are_and_read_back(tmp_path, forms):
+def test_schema_files_are_written_and_read_back_unchanged(tmp_path, forms):
     folder = tmp_path / "new" / "schemas"
     assert schema_files.write_schemas(folder, forms) == (2, 0)
     assert sorted(path.name for path in folder.iterdir()) == ["OrderPlaced.v2.json", "parcel%2Fshipped.v1.json"]
@@ -160,7 +160,7 @@ def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp
     assert not any(each.is_break for each in schema_files.find_changes(kept, forms, {"OrderPlaced": {1}}))
 
 
-def test_an_event_that_is_gone_and_one_that_is_new_are_named(tmp_path, forms):
+def test_a_removed_event_and_a_new_event_are_named(tmp_path, forms):
     schema_files.write_schemas(tmp_path, forms[:1])
     assert [each.text for each in schema_files.find_changes(schema_files.read_schemas(tmp_path), forms[1:], {})] == [
         "OrderPlaced of version 2 has no class: breaks reading the log: keep the class, and import its module, while "
@@ -234,7 +234,7 @@ def test_classes_of_each_kind_are_compared_alike(kind):
     assert [each.text for each in compare_forms(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
 
 
-def test_a_folder_or_a_name_that_cannot_be_written_is_one_line(tmp_path, forms):
+def test_a_folder_or_a_name_that_cannot_be_written_is_a_one_line_error(tmp_path, forms):
     long = EventType("€" * 200, Shipped, "Parcel", "number", None, 1)
     with pytest.raises(PartboxError, match=r"cannot write .*: File name too long: name a place"):
         schema_files.write_schemas(tmp_path, [build_event_form(long)])

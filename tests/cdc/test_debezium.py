@@ -263,7 +263,7 @@ def test_every_event_arrives_as_it_was_published_and_in_order_though_the_engine_
     assert in_order(received) == in_order([*published.values()])
 
 
-def test_a_restart_repeats_nothing_and_neither_purge_nor_rollback_sends_anything(debezium, outbox):
+def test_a_restarted_connector_repeats_nothing_and_a_purge_or_a_rollback_sends_nothing(debezium, outbox):
     def published(n: int) -> str:
         with outbox.transaction() as conn:
             return str(outbox.publish(conn, "OrderPlaced", n, aggregate_type="Order", aggregate_id="7"))
@@ -281,7 +281,7 @@ def test_a_restart_repeats_nothing_and_neither_purge_nor_rollback_sends_anything
     assert [message.id for message in debezium.await_ids({third})] == [first, second, third]
 
 
-def test_without_its_slot_a_connector_stops_until_it_is_told_to_send_the_log_again(debezium, outbox, own_server):
+def test_a_connector_without_its_slot_stops_until_it_is_configured_to_send_the_log_again(debezium, outbox, own_server):
     def published() -> str:
         with outbox.transaction() as conn:
             return str(outbox.publish(conn, "OrderPlaced", 1, aggregate_type="Order", aggregate_id="7"))
@@ -301,7 +301,7 @@ def test_without_its_slot_a_connector_stops_until_it_is_told_to_send_the_log_aga
     assert debezium.await_ids({after})[-1].id == after
 
 
-def test_a_second_outbox_has_a_connector_of_its_own_which_begins_now(debezium, own_server):
+def test_a_second_outbox_has_its_own_connector_which_begins_with_new_events(debezium, own_server):
     debezium.options = ("--schema", "shop-2", "--name", "second", "--from", "now", "--topic", "shop.{event_type}")
     migrate(own_server.dsn, "shop-2", writer_only=True)
     first, second = Outbox(own_server.dsn), Outbox(own_server.dsn, schema="shop-2")
@@ -323,7 +323,7 @@ def test_a_second_outbox_has_a_connector_of_its_own_which_begins_now(debezium, o
     assert [(message.id, message.topic) for message in received] == [(id, "shop.Placed") for id in ids]
 
 
-def test_what_a_connector_cannot_do_is_as_the_page_says(debezium, outbox):
+def test_a_connector_has_the_limitations_that_the_page_says(debezium, outbox):
     with outbox.transaction() as conn:
         ids = [
             str(outbox.publish(conn, *event, **fields))

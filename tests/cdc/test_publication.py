@@ -30,7 +30,7 @@ def decoded(conn) -> list[bytes]:
     return inserts
 
 
-def test_an_event_comes_as_an_insert_into_the_log_whatever_segment_it_is_in(conn, own_server):
+def test_an_event_is_published_as_an_insert_into_the_log_whatever_segment_it_is_in(conn, own_server):
     outbox = Outbox(own_server.dsn)
     with conn.transaction():
         outbox.publish(conn, "Placed", {"n": 1}, aggregate_id="7")
@@ -44,7 +44,7 @@ def test_an_event_comes_as_an_insert_into_the_log_whatever_segment_it_is_in(conn
     assert b'{"n":2}' in second
 
 
-def test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_nothing(conn, own_server):
+def test_a_segment_made_ahead_is_published_and_the_removal_of_an_emptied_one_is_not(conn, own_server):
     """Its dead records are set aside and put back: to a connector they are no new events."""
     outbox = Outbox(own_server.dsn)
     outbox.subscriptions.create("audit")
@@ -68,7 +68,7 @@ def test_a_segment_that_was_made_ahead_is_published_and_one_that_is_emptied_is_n
     assert len(decoded(conn)) == 1
 
 
-def test_neither_a_rollback_nor_a_purge_nor_a_worker_is_anything_to_a_connector(conn, own_server):
+def test_a_connector_sees_nothing_of_a_rollback_a_purge_or_a_worker(conn, own_server):
     outbox = Outbox(own_server.dsn)
     with conn.transaction(force_rollback=True):
         outbox.publish(conn, "Placed", 1, aggregate_id="7")

@@ -15,7 +15,7 @@ def plant(conn, dsn, monkeypatch) -> Planter:
     return Planter(conn)
 
 
-def test_what_commands_changed_is_listed_with_who_did_it(partbox, plant, conn):
+def test_changes_made_by_commands_are_listed_with_the_person_who_made_them(partbox, plant, conn):
     ids = [plant.park(key) for key in "abc"]
     partbox("dead", "replay", str(ids[0]))
     partbox("dead", "discard", "--all", "--aggregate-id", "b", "--yes")
@@ -36,7 +36,7 @@ def test_what_commands_changed_is_listed_with_who_did_it(partbox, plant, conn):
     assert discard["target"] == {"record_ids": [ids[1]], "filters": {"aggregate_id": "b"}}
 
 
-def test_filters_choose_and_a_cut_list_says_so(partbox, plant):
+def test_filters_select_actions_and_a_truncated_list_says_that_more_exist(partbox, plant):
     for key in "abc":
         plant.park(key)
     partbox("dead", "discard", "--all", "--yes")
@@ -50,7 +50,7 @@ def test_filters_choose_and_a_cut_list_says_so(partbox, plant):
     assert partbox("actions", "--until", "1h", "--json").out == "[]\n"
 
 
-def test_of_many_records_the_first_are_named(partbox, plant):
+def test_an_action_on_many_records_names_only_the_first_ones(partbox, plant):
     ids = [plant.park(str(key)) for key in range(12)]
     partbox("dead", "replay", "--all", "--yes")
     assert f"record ids {', '.join(map(str, ids[:8]))} and 4 more" in partbox("actions").out

@@ -23,7 +23,7 @@ def old(conn, monkeypatch, dsn):
     conn.execute("update partbox.partition set last_id = 5, floor_id = 5")
 
 
-def test_what_was_archived_and_restored_by_hand_is_noted(partbox, old, tmp_path):
+def test_archiving_and_restoring_by_hand_are_recorded_as_actions(partbox, old, tmp_path):
     place = tmp_path / "archive"
     partbox("purge", "--archive", str(place))
     partbox("purge", "--no-archive")
@@ -40,7 +40,7 @@ def test_what_was_archived_and_restored_by_hand_is_noted(partbox, old, tmp_path)
 
 
 @pytest.mark.thorough
-def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
+def test_expired_records_are_archived_and_can_be_imported_again(partbox, old, tmp_path, conn):
     place = str(tmp_path / "archive")
     dry = partbox("purge", "--archive", place, "--dry-run")
     assert (dry.code, dry.out) == (0, "would archive 5 records, of which more may go then\nwould purge 5 records\n")
@@ -62,7 +62,7 @@ def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
     assert conn.execute("select count(*) from partbox.record").fetchone() == (10,)
 
 
-def test_what_a_trigger_keeps_out_of_the_log_is_not_taken_for_restored(partbox, old, tmp_path, conn):
+def test_a_row_that_a_trigger_keeps_out_of_the_log_is_not_counted_as_restored(partbox, old, tmp_path, conn):
     place = str(tmp_path / "archive")
     assert partbox("purge", "--archive", place).code == 0
     conn.execute(
@@ -78,7 +78,9 @@ def test_what_a_trigger_keeps_out_of_the_log_is_not_taken_for_restored(partbox, 
 
 
 @pytest.mark.parametrize("place", ["{}/no/where", "sftp://127.0.0.1:1/typo", "s3://typo?endpoint=http://127.0.0.1:1"])
-def test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes(partbox, old, conn, tmp_path, monkeypatch, place):
+def test_an_archive_that_cannot_be_written_purges_nothing_and_does_not_bind_later_purges(
+    partbox, old, conn, tmp_path, monkeypatch, place
+):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
@@ -91,7 +93,7 @@ def test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes(partbox, o
     assert partbox("purge").out == "purged 5 records\n"
 
 
-def test_a_scheme_without_its_slashes_is_no_folder(partbox, old):
+def test_an_archive_address_whose_scheme_lacks_slashes_is_not_taken_for_a_folder(partbox, old):
     done = partbox("purge", "--archive", "s3:/typo")
     assert done.code != 0
     assert "write s3://typo, or ./s3:/typo for a folder of that name" in done.err
@@ -115,7 +117,7 @@ STANDS = (
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in this database", "in another database"])
-def test_an_open_transaction_that_keeps_everything_from_the_archive_is_named_and_it_ends_with_1(
+def test_a_purge_whose_archive_waits_for_an_open_transaction_names_it_and_exits_with_1(
     partbox, old, conn, dsn, tmp_path, elsewhere
 ):
     place = str(tmp_path / "archive")
@@ -142,7 +144,7 @@ def test_a_prepared_transaction_that_keeps_everything_from_the_archive_is_named(
     assert "not archived yet: the prepared transaction 'forgotten', open for " in ran.err
 
 
-def test_somebody_else_who_archives_is_named(partbox, old, dsn, tmp_path):
+def test_another_process_that_is_archiving_is_named(partbox, old, dsn, tmp_path):
     with psycopg.connect(dsn, application_name="partbox archive") as other:
         other.execute("lock table partbox.archiving in exclusive mode")
         ran = partbox("purge", "--archive", str(tmp_path))
@@ -151,7 +153,7 @@ def test_somebody_else_who_archives_is_named(partbox, old, dsn, tmp_path):
         assert ran.err.endswith(", is archiving just now\n")
 
 
-def test_where_nothing_is_due_an_open_transaction_is_in_nobodys_way(partbox, old, conn, dsn, tmp_path):
+def test_an_open_transaction_is_not_reported_when_nothing_has_expired(partbox, old, conn, dsn, tmp_path):
     conn.execute("update partbox.record set created_at = now()")
     with psycopg.connect(dsn) as other:
         other.execute("select pg_current_xact_id()")
@@ -159,7 +161,7 @@ def test_where_nothing_is_due_an_open_transaction_is_in_nobodys_way(partbox, old
         assert (ran.code, ran.out, ran.err) == (0, "nothing has expired\n", "")
 
 
-def test_what_waits_for_an_archive_is_told(partbox, old, conn, tmp_path):
+def test_a_purge_reports_records_that_are_not_archived_yet(partbox, old, conn, tmp_path):
     conn.execute("insert into partbox.meta (key, value) values ('archived_id', '0')")
     done = partbox("purge")
     assert (done.code, done.out.splitlines()[0]) == (1, "nothing was purged")
@@ -171,13 +173,13 @@ def test_what_waits_for_an_archive_is_told(partbox, old, conn, tmp_path):
     assert ended.err == "partbox: no archive is kept any more\n"
 
 
-def test_the_setting_does_the_same(partbox, old, tmp_path, monkeypatch):
+def test_the_archive_setting_works_like_the_option(partbox, old, tmp_path, monkeypatch):
     monkeypatch.setenv("PARTBOX_ARCHIVE", str(tmp_path / "archive"))
     assert json.loads(partbox("purge", "--json").out)["archived"] == 5
     assert partbox("config").out.count("PARTBOX_ARCHIVE") >= 1
 
 
-def test_without_the_library_nothing_goes_and_the_remedy_is_named(partbox, old, tmp_path, monkeypatch):
+def test_without_the_compression_library_nothing_is_purged_and_the_remedy_is_named(partbox, old, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, ZSTD, None)
     done = partbox("purge", "--archive", str(tmp_path))
     assert done.code == 1

@@ -13,7 +13,7 @@ def plant(conn, dsn, monkeypatch) -> Planter:
     return Planter(conn)
 
 
-def test_list_shows_who_waits_for_what(partbox, plant):
+def test_list_shows_each_blocked_aggregate_and_the_record_that_it_waits_for(partbox, plant):
     head = plant.park(
         "a", "retrying", blocks=True, due=60, attempts=2, error="TimeoutError: slow", trace="Traceback: there"
     )
@@ -83,7 +83,7 @@ def test_wrong_input_is_one_line_and_changes_nothing(partbox, plant, arguments, 
     assert (plant.states(), plant.versions()) == ({head: "retrying"}, {})
 
 
-def test_hostile_content_reaches_no_terminal(partbox, plant):
+def test_control_characters_in_records_are_never_printed(partbox, plant):
     hostile = "\x1b[2J[bold]\x9b\u202e"
     plant.park(hostile, "retrying", blocks=True, due=60, aggregate_type=hostile, error=f"E: {hostile}")
     for arguments in (("list",), ("list", "--json"), ("retry", hostile, hostile), ("skip", hostile, hostile)):
@@ -97,7 +97,7 @@ def test_help_teaches_with_an_example(partbox, command):
     assert f"Example: partbox blocked {command}" in " ".join(partbox("blocked", command, "--help").out.split())
 
 
-def test_list_groups_those_that_wait_for_the_same_and_takes_a_stretch_of_time(partbox, plant):
+def test_list_groups_aggregates_that_wait_for_the_same_reason_and_filters_by_time(partbox, plant):
     for number in range(3):
         plant.park(f"{number}", "retrying", blocks=True, age=600, error=f"TimeoutError: no answer in {number} s")
     plant.park("0", "held", blocks=True, attempts=0, age=600, error=None)

@@ -35,7 +35,7 @@ def test_a_delayed_event_is_cancelled_by_its_id_or_by_its_key(partbox, outbox, c
         ((), "by its id or by its idempotency key: give one of them"),
     ],
 )
-def test_what_cannot_be_cancelled_is_refused_in_one_line(partbox, outbox, conn, typed, error):
+def test_cancelling_an_event_that_cannot_be_cancelled_is_refused_in_one_line(partbox, outbox, conn, typed, error):
     ran = partbox("cancel", *typed)
     assert ran.code != 0
     assert error in ran.err

@@ -60,7 +60,7 @@ def test_every_column_that_the_configuration_names_is_one_of_the_log(partbox, ds
     assert {name for name in there if re.fullmatch(included, f"partbox.record.{name}")} == fields | placed
 
 
-def test_its_statements_run_on_the_log(partbox, dsn, conn):
+def test_the_sql_statements_of_the_configuration_run_on_the_log(partbox, dsn, conn):
     options = config(partbox, dsn)
     for place in ("7", "8"):
         with conn.transaction():
@@ -73,7 +73,7 @@ def test_its_statements_run_on_the_log(partbox, dsn, conn):
     assert f"'{options['message.prefix.exclude.list']}'" in options["heartbeat.action.query"]
 
 
-def test_one_name_is_that_of_connector_slot_and_publication(partbox, dsn, conn, prepared):
+def test_the_connector_its_slot_and_its_publication_share_one_name(partbox, dsn, conn, prepared):
     database = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     for options, name in (((), f"{database}_partbox"), (("--name", "orders_out"), "orders_out")):
         found = json.loads(partbox("cdc", "debezium", "--dsn", dsn, *options).out)
@@ -83,7 +83,7 @@ def test_one_name_is_that_of_connector_slot_and_publication(partbox, dsn, conn, 
         assert conn.execute("select from pg_publication where pubname = %s", [name]).fetchone() is not None
 
 
-def test_what_is_still_missing_is_said_line_by_line(partbox, dsn, conn, server, prepared, role):
+def test_each_missing_prerequisite_is_reported_on_a_line_of_its_own(partbox, dsn, conn, server, prepared, role):
     database = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     name = f"{database}_partbox"
 
@@ -108,7 +108,7 @@ def test_what_is_still_missing_is_said_line_by_line(partbox, dsn, conn, server, 
     assert "a pooler passes no replication" in notes("--pooler")[2]
 
 
-def test_the_sql_is_all_that_is_printed_and_runs_again_where_the_role_is_there(partbox, dsn, conn, prepared, role):
+def test_only_the_sql_is_printed_and_it_can_run_again_when_the_role_exists(partbox, dsn, conn, prepared, role):
     ran = partbox("cdc", "debezium", "--sql", "--dsn", dsn, "--role", role)
     assert ran.out.startswith("-- purpose: ")
     assert ran.err.count("\n") == 1
@@ -125,7 +125,7 @@ def test_the_sql_is_all_that_is_printed_and_runs_again_where_the_role_is_there(p
     assert conn.execute("select has_table_privilege(%s, 'partbox.parked', 'select')", [role]).fetchone() == (False,)
 
 
-def test_it_begins_with_the_log_or_with_what_comes(partbox, dsn):
+def test_the_connector_starts_with_the_existing_log_or_with_new_events_only(partbox, dsn):
     whole, later = config(partbox, dsn), config(partbox, dsn, "--from", "now")
     assert (whole["snapshot.mode"], later["snapshot.mode"]) == ("initial", "no_data")
     assert whole.items() - later.items() == {
@@ -133,7 +133,7 @@ def test_it_begins_with_the_log_or_with_what_comes(partbox, dsn):
     }
 
 
-def test_a_writer_only_outbox_under_another_name_has_its_own(partbox, empty_dsn):
+def test_a_writer_only_outbox_in_another_schema_gets_a_configuration_with_its_own_names(partbox, empty_dsn):
     assert partbox("init", "--writer-only", "--dsn", empty_dsn, "--schema", "shop-1").code == 0
     options = config(partbox, empty_dsn, "--schema", "shop-1")
     assert options["table.include.list"] == r"shop-1\.record"
@@ -148,7 +148,7 @@ def test_the_names_of_two_long_schemas_stay_apart() -> None:
     assert {len(name) for name in names} == {63}
 
 
-def test_a_schema_that_debezium_cannot_name_and_one_of_an_inbox_are_refused(partbox, empty_dsn):
+def test_a_schema_that_debezium_cannot_name_and_an_inbox_only_schema_are_refused(partbox, empty_dsn):
     for schema, options, said in (
         ("Orders & more", ("--writer-only",), "has characters that Debezium's lists of tables do not take"),
         ("inbox", ("--inbox-only",), "holds nothing but an inbox"),
@@ -164,7 +164,7 @@ def test_no_password_is_printed(partbox, dsn):
         assert "s3cret" not in ran.out + ran.err
 
 
-def test_properties_are_the_same_options_line_by_line(partbox, dsn):
+def test_the_properties_format_holds_the_same_options_as_the_json_document(partbox, dsn):
     ran = partbox("cdc", "debezium", "--dsn", dsn, "--format", "properties")
     lines = dict(line.replace("\\\\", "\\").split("=", 1) for line in ran.out.splitlines())
     document = json.loads(partbox("cdc", "debezium", "--dsn", dsn).out)
@@ -177,7 +177,7 @@ def test_a_value_of_properties_is_ascii_and_one_line():
     assert properties("n", {"k": " a\\b\nü😀"}) == "name=n\nk=\\ a\\\\b\\n\\u00fc\\ud83d\\ude00\n"
 
 
-def test_a_topic_is_named_for_one_field_or_none():
+def test_a_topic_template_may_contain_at_most_one_field():
     for template, field, replacement in (
         ("{aggregate_type}-events", "aggregate_type", "${routedByValue}-events"),
         ("shop.{event_type}", "event_type", "shop.${routedByValue}"),
@@ -203,7 +203,7 @@ def connector(**given) -> Connector:
     return Connector(**made | given)
 
 
-def test_the_place_is_that_of_the_dsn_but_for_user_and_password():
+def test_the_connector_address_comes_from_the_dsn_without_its_user_and_password():
     options = connector().options()
     place = {name: value for name, value in options.items() if name.startswith("database.")}
     assert place == {

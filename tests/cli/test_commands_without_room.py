@@ -62,7 +62,7 @@ def everything(conn: Conn) -> list[Any]:
     return conn.execute(EVERYTHING).fetchall() if there else []
 
 
-def test_a_purge_takes_nothing_by_half_and_goes_on_when_there_is_room_again(partbox, disk, own, conn):
+def test_a_purge_on_a_full_disk_changes_nothing_and_succeeds_when_there_is_space_again(partbox, disk, own, conn):
     migrations.migrate(own)
     divide(conn)
     conn.execute(PLANT)
@@ -81,7 +81,7 @@ def test_a_purge_takes_nothing_by_half_and_goes_on_when_there_is_room_again(part
 
 
 @pytest.mark.parametrize("since", [0, NEWEST])
-def test_a_migration_changes_nothing_and_goes_through_when_there_is_room_again(
+def test_a_migration_on_a_full_disk_changes_nothing_and_succeeds_when_there_is_space_again(
     partbox, disk, own, conn, monkeypatch, since
 ):
     if since:

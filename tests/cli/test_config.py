@@ -104,7 +104,7 @@ def test_help_teaches_with_an_example(partbox, command):
     assert f"partbox {command}" in shown.out
 
 
-def test_wrong_usage_ends_with_two(partbox):
+def test_wrong_usage_exits_with_code_2(partbox):
     for arguments in (["bogus"], ["status", "--bogus"], ["worker"], ["worker", "shop:outbox", "--processes", "0"]):
         assert partbox(*arguments).code == 2
 

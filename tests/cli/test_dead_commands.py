@@ -57,7 +57,7 @@ def test_list_shows_dead_records_oldest_first(partbox, plant):
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_list_groups_what_is_alike(partbox, plant, monkeypatch):
+def test_list_groups_dead_records_that_failed_alike(partbox, plant, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     for number in range(3):
         newest = plant.park(f"{number}", blocks=number == 0, error=f"KeyError: 'order {number}'")
@@ -71,7 +71,7 @@ def test_list_groups_what_is_alike(partbox, plant, monkeypatch):
     assert [(each["records"], each["newest"]["record_id"]) for each in groups] == [(3, newest)]
 
 
-def test_a_stretch_of_time_is_a_filter_of_every_command(partbox, plant):
+def test_every_command_filters_by_since_and_until(partbox, plant):
     old, middle, young = (plant.park("a", age=age) for age in (7_200, 1_800, 60))
     died = plant.row(middle)["parked_at"].isoformat()
 
@@ -107,7 +107,7 @@ def test_list_as_json_and_its_filters(partbox, plant):
     assert len(json.loads(partbox("dead", "list", "--json", "--limit", "3").out)) == 3
 
 
-def test_show_tells_all_of_a_record_and_its_payload_only_when_asked(partbox, plant):
+def test_show_prints_a_whole_record_but_its_payload_only_when_asked(partbox, plant):
     record = plant.park("a", headers={"trace": "abc"}, payload={"card": "sesame"}, tenant_id="t1", blocks=True)
     ran = partbox("dead", "show", str(record))
     lines = [line.strip().split(maxsplit=1) for line in ran.out.splitlines()]
@@ -127,7 +127,7 @@ def test_show_tells_all_of_a_record_and_its_payload_only_when_asked(partbox, pla
     assert json.loads(partbox("dead", "show", str(raw), "--payload", "--json").out)["payload_base64"] == "AP8="
 
 
-def test_show_tells_where_the_handler_raised(partbox, plant):
+def test_show_prints_the_traceback_of_the_handler(partbox, plant):
     trace = 'Traceback (most recent call last):\n  File "shop.py", line 7, in confirm\n    raise ValueError("boom")'
     record = str(plant.park("a", trace=trace + "\x1b[31m"))
     lines = partbox("dead", "show", record).out.splitlines()
@@ -150,7 +150,7 @@ def test_one_record_is_replayed_or_discarded_without_asking(partbox, plant):
 
 
 @pytest.mark.parametrize("command", ["replay", "discard"])
-def test_without_a_terminal_all_is_refused_unless_it_is_said_that_yes(partbox, plant, command):
+def test_without_a_terminal_all_is_refused_unless_yes_is_given(partbox, plant, command):
     records = [plant.park("a", age=7_200), plant.park("b", age=7_200)]
     young = plant.park("b", age=1)
     error = partbox("dead", command, "--all", "--older-than", "1h").error
@@ -162,7 +162,7 @@ def test_without_a_terminal_all_is_refused_unless_it_is_said_that_yes(partbox, p
     assert plant.states() == dict.fromkeys(records, "discarded" if command == "discard" else "ready") | {young: "dead"}
 
 
-def test_at_a_terminal_all_is_asked_for_with_the_count(partbox, plant, at_a_terminal):
+def test_at_a_terminal_all_asks_for_confirmation_with_the_count(partbox, plant, at_a_terminal):
     record = plant.park("a")
     at_a_terminal("n\n")
     ran = partbox("dead", "replay", "--all")
@@ -175,7 +175,7 @@ def test_at_a_terminal_all_is_asked_for_with_the_count(partbox, plant, at_a_term
     assert plant.states() == {record: "ready"}
 
 
-def test_nothing_that_matches_is_said_and_is_no_failure(partbox, plant):
+def test_a_filter_that_matches_nothing_is_reported_and_exits_with_0(partbox, plant):
     plant.park("a")
     for command, said in [
         (("list", "--type", "Paid"), "no dead record with event type 'Paid' in subscription 'default'\n"),
@@ -222,13 +222,13 @@ def test_wrong_input_is_one_line_and_changes_nothing(partbox, plant, arguments, 
 
 
 @pytest.mark.parametrize("command", [("list",), ("count",), ("replay", "--all", "--yes"), ("discard", "1")])
-def test_a_database_that_is_away_is_never_no_dead_records(partbox, command):
+def test_an_unreachable_database_is_an_error_and_not_an_empty_list(partbox, command):
     error = partbox("dead", *command, "--dsn", "postgresql://shop:s3cret@127.0.0.1:1/shop").error
     assert "cannot use the database" in error
     assert "s3cret" not in error
 
 
-def test_hostile_content_reaches_no_terminal(partbox, plant):
+def test_control_characters_in_records_are_never_printed(partbox, plant):
     hostile = {"aggregate_type": HOSTILE, "event_type": HOSTILE, "headers": {HOSTILE: HOSTILE}, "payload": HOSTILE}
     record = plant.park(HOSTILE, error=f"E: {HOSTILE}\nsecond line", tenant_id=HOSTILE, **hostile)
     for command in (("list",), ("show", str(record)), ("show", str(record), "--payload")):
@@ -244,7 +244,7 @@ def test_hostile_content_reaches_no_terminal(partbox, plant):
     assert ran.err.strip().isprintable()
 
 
-def test_interrupted_it_says_how_many_were_done_and_ends_with_130(partbox, plant, monkeypatch):
+def test_an_interrupted_replay_says_how_many_records_were_done_and_exits_with_130(partbox, plant, monkeypatch):
     monkeypatch.setattr(dead, "CHUNK_SIZE", 2)
     for key in "aabbc":
         plant.park(key)

@@ -88,7 +88,7 @@ def ended(process: Command) -> dict:
     return summary
 
 
-def test_what_is_published_is_delivered_in_order_while_processes_are_killed(demo):
+def test_published_events_are_delivered_in_order_while_worker_processes_are_killed(demo):
     process = demo("--processes", "2", "--rate", "60")
     read_until(process, "killed process")
     read_until(process, "rebalanced in")
@@ -118,13 +118,13 @@ def test_a_second_ctrl_c_ends_everything_at_once(demo):
     assert json.loads(out)["cut_short"]
 
 
-def test_it_leaves_nothing_in_a_database_of_the_users(demo, empty_dsn):
+def test_the_demo_leaves_nothing_behind_in_the_database_of_the_user(demo, empty_dsn):
     ended(demo("--dsn", empty_dsn, "--seconds", "1", "--processes", "1", "--rate", "60", "--no-chaos"))
     with psycopg.connect(empty_dsn) as conn:
         assert conn.execute("select from pg_namespace where nspname = 'partbox_demo'").fetchone() is None
 
 
-def test_it_refuses_a_database_where_its_schema_is(partbox, empty_dsn):
+def test_the_demo_refuses_a_database_that_already_has_its_schema(partbox, empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute("create schema partbox_demo")
         ran = partbox("demo", "--dsn", empty_dsn)
@@ -231,7 +231,7 @@ ADDRESS = "http://127.0.0.1:43210/#token=" + "x" * 43
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 24), (100, 24), (160, 50), (60, 21)])
-def test_the_address_of_the_page_is_the_last_that_is_in_view_and_whole(frame, width, height):
+def test_the_page_address_is_always_shown_in_full_at_the_bottom_of_the_view(frame, width, height):
     many = [NewsItem(NOON, "said", f"news {number}") for number in range(40)]
     lines = shown(replace(frame, page=ADDRESS, happenings=many), width, height)
     assert len(lines) <= height
@@ -240,7 +240,7 @@ def test_the_address_of_the_page_is_the_last_that_is_in_view_and_whole(frame, wi
     assert ("news 39" in lines[-rows - 1]) == (height > 21)
 
 
-def test_where_the_last_line_is_off_the_screen_the_address_stands_on_top(frame):
+def test_the_page_address_moves_to_the_top_when_the_last_line_is_off_the_screen(frame):
     lines = shown(replace(frame, page=ADDRESS), 40, 24)
     assert "".join(lines[1:3]) == ADDRESS
 
@@ -261,14 +261,14 @@ def test_the_view_before_the_first_process_says_that_it_starts(frame):
     assert "starting" in text
 
 
-def test_many_processes_are_counted_where_they_have_no_room(frame):
+def test_processes_that_do_not_fit_the_view_are_counted(frame):
     many = replace(frame.cluster, instances=tuple(a_process(pid, 8) for pid in range(1, 33)))
     lines = shown(replace(frame, cluster=many), 100)
     assert len(lines) <= 24
     assert " more" in "\n".join(lines)
 
 
-def test_a_process_keeps_its_letter_and_its_replacement_gets_another():
+def test_a_process_keeps_its_badge_letter_and_its_replacement_gets_a_new_one():
     roster = Roster()
     roster.add_processes([1, 2])
     before = roster.find_badge(2)

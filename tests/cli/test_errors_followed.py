@@ -49,7 +49,7 @@ def test_a_worker_of_a_subscription_that_is_missing_names_the_command_that_makes
         eventually(lambda: came == [1])
 
 
-def test_a_role_that_is_missing_is_created_as_it_is_named_and_granted(partbox, dsn, conn):
+def test_init_for_a_missing_role_names_the_statement_that_creates_it(partbox, dsn, conn):
     asked = ("init", "--worker-role", "Night shift", "--dsn", dsn)
     statement = re.findall("`([^`]*)`", partbox(*asked).error)[0]
     conn.execute(f'{statement} "Night shift"')

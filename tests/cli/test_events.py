@@ -53,7 +53,7 @@ def shop(here, monkeypatch):
     return write
 
 
-def test_the_table_shows_events_with_their_handlers_and_those_that_handlers_alone_name(partbox, shop):
+def test_the_table_shows_declared_events_and_events_that_only_handlers_name(partbox, shop):
     lines = partbox("events", "shop:outbox").out.splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["OrderPlaced", "1", "Order", "order_id", "shop.confirm"],
@@ -154,7 +154,7 @@ def test_a_new_version_passes_with_an_upcast_and_does_not_without(partbox, shop,
         (["shopp:outbox"], "there is no module 'shopp'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_changes_nothing(partbox, shop, here, arguments, said):
+def test_an_impossible_request_is_reported_in_one_line_and_changes_nothing(partbox, shop, here, arguments, said):
     (here / "empty").mkdir()
     before = sorted(path for path in here.rglob("*") if "__pycache__" not in path.parts)
     assert said in partbox("events", *arguments).error
@@ -178,7 +178,7 @@ def test_wrong_usage_is_one_line_with_the_remedy(partbox, shop, here, arguments,
     assert not (here / "a").exists()
 
 
-def test_without_a_class_there_is_nothing_to_describe_or_to_compare(partbox, shop, here):
+def test_without_an_event_class_no_documents_are_written(partbox, shop, here):
     shop('@partbox.event(aggregate_type="Order", key="order_id")\n', "")
     assert "no module that shop:outbox imports declares an event" in (
         partbox("events", "shop:outbox", "--json-schema", "schemas").error

@@ -25,7 +25,7 @@ def befell(plant: Planter, record: int, outcome: str, **more: object) -> None:
     )
 
 
-def test_one_record_is_told_as_a_story(partbox, plant):
+def test_a_single_record_is_shown_with_its_whole_history(partbox, plant):
     headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "source": "web"}
     card = {"payload": {"card": "sesame"}, "tenant_id": "acme", "headers": headers}
     record = plant.park("a", "retrying", blocks=True, attempts=1, due=3_600, **card)
@@ -49,7 +49,7 @@ def test_one_record_is_told_as_a_story(partbox, plant):
     assert '{"card":"sesame"}' in partbox("find", "a", "--payload").out
 
 
-def test_several_records_are_a_table_with_what_became_of_each(partbox, plant):
+def test_several_records_are_shown_as_a_table_with_the_state_of_each(partbox, plant):
     first = plant.park("a", "retrying", blocks=True, attempts=1, due=60)
     held = plant.park("a", "held", blocks=True, attempts=0, error=None)
     ran = partbox("find", "--aggregate", "a")
@@ -59,7 +59,7 @@ def test_several_records_are_a_table_with_what_became_of_each(partbox, plant):
     assert f"held, behind record {first} of its aggregate" in rows[0]
 
 
-def test_a_list_that_is_cut_says_how_it_goes_on(partbox, plant):
+def test_a_truncated_list_says_how_to_see_the_rest(partbox, plant):
     for _ in range(3):
         plant.publish("a")
     *_, last = partbox("find", "a", "--limit", "2").out.splitlines()
@@ -68,7 +68,7 @@ def test_a_list_that_is_cut_says_how_it_goes_on(partbox, plant):
     assert "1 in partition" in partbox("find", "a", "--before", "2").out
 
 
-def test_the_answer_is_json_too_with_the_payload_as_such(partbox, plant):
+def test_the_json_output_includes_the_payload_only_when_asked(partbox, plant):
     plant.publish("a", payload={"card": "sesame"})
     (record,) = json.loads(partbox("find", "a", "--json").out)["records"]
     assert "payload" not in record
@@ -90,7 +90,7 @@ ENDED = {
 }
 
 
-def test_endings_that_are_no_plain_success_are_listed_by_time(partbox, plant):
+def test_records_that_ended_without_success_are_listed_by_time(partbox, plant):
     records = {outcome: plant.park(outcome, "ready") for outcome in ENDED}
     for outcome, record in records.items():
         befell(plant, record, outcome, age=1_800)
@@ -107,7 +107,7 @@ def test_endings_that_are_no_plain_success_are_listed_by_time(partbox, plant):
     assert listed("--failed-between", "10m", "1m") == []
 
 
-def test_what_is_given_up_is_never_told_as_delivered(partbox, plant):
+def test_a_dead_or_discarded_record_is_never_shown_as_delivered(partbox, plant):
     for state in ("dead", "discarded"):
         record = plant.park(state, state)
         ran = partbox("find", "--record", str(record))
@@ -116,7 +116,7 @@ def test_what_is_given_up_is_never_told_as_delivered(partbox, plant):
         assert "done" not in ran.out
 
 
-def test_nothing_found_says_so_and_wrong_options_are_refused(partbox, plant):
+def test_an_empty_result_is_reported_and_wrong_options_are_refused(partbox, plant):
     assert (
         partbox("find", "nobody").out
         == "no record has 'nobody' as its aggregate id, event id, idempotency key or record id\n"

@@ -21,7 +21,7 @@ def test_everything_but_the_generators_is_written(partbox, here):
     assert (ran.code, ran.out) == (0, f"{len(wanted)} files written to new/grafana, 0 as they were\n")
 
 
-def test_what_the_compose_file_mounts_is_written_too(partbox, here):
+def test_export_writes_the_folders_that_the_compose_file_mounts(partbox, here):
     partbox("grafana", "export", ".")
     compose = yaml.safe_load((here / "compose.yaml").read_text())
     mounts = [mount.split(":")[0] for each in compose["services"].values() for mount in each["volumes"]]
@@ -30,7 +30,7 @@ def test_what_the_compose_file_mounts_is_written_too(partbox, here):
     assert all((here / folder).is_dir() for folder in folders)
 
 
-def test_a_file_that_was_changed_is_kept_and_nothing_is_written_beside_it(partbox, here):
+def test_export_writes_nothing_when_a_file_was_changed_unless_forced(partbox, here):
     partbox("grafana", "export", "grafana")
     changed, gone = here / "grafana" / "compose.yaml", here / "grafana" / "dashboards" / "overview.json"
     changed.write_text("mine")
@@ -46,7 +46,7 @@ def test_a_file_that_was_changed_is_kept_and_nothing_is_written_beside_it(partbo
     assert gone.exists()
 
 
-def test_the_same_once_more_changes_nothing(partbox):
+def test_a_second_export_changes_nothing(partbox):
     partbox("grafana", "export", "grafana")
     assert partbox("grafana", "export", "grafana").out.startswith("0 files written to grafana, ")
 

@@ -43,7 +43,7 @@ def test_a_command_that_uses_settings_says_that_each_is_an_option_and_hides_most
     assert "Every setting" not in partbox("demo", "--help").out
 
 
-def test_version_names_what_a_report_of_an_error_should(partbox):
+def test_version_prints_the_versions_that_a_bug_report_needs(partbox):
     ran = partbox("--version")
     assert (ran.code, ran.err, ran.out.count("\n")) == (0, "", 1)
     ours = rf"partbox {re.escape(version('partbox'))}, Python 3\.\d+\.\d+, "
@@ -63,7 +63,7 @@ def test_the_documentation_lists_the_commands_as_they_are(partbox, monkeypatch):
 
 
 @pytest.mark.parametrize("typed", [["bench"], ["bench", "--only", "memory", "x"], ["chaos", "--help"]])
-def test_a_command_of_the_lab_says_without_it_what_brings_it(partbox, monkeypatch, typed):
+def test_a_lab_command_without_the_lab_extra_says_what_to_install(partbox, monkeypatch, typed):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     monkeypatch.setattr(program, "build_command", program.build_command.__wrapped__)
     ran = partbox(*typed)
@@ -71,7 +71,7 @@ def test_a_command_of_the_lab_says_without_it_what_brings_it(partbox, monkeypatc
     assert ran.err == f"partbox: {typed[0]} comes with the extra lab: `pip install 'partbox[lab]'` brings it\n"
 
 
-def test_no_arguments_at_all_are_the_help(partbox):
+def test_a_command_group_without_arguments_prints_its_help(partbox):
     for group in ([], ["dead"]):
         ran = partbox(*group)
         assert ran.code == 2
@@ -79,7 +79,7 @@ def test_no_arguments_at_all_are_the_help(partbox):
 
 
 @pytest.mark.parametrize("command", ["config", "metrics"])
-def test_variables_that_are_no_settings_are_one_line_before_a_command(partbox, monkeypatch, command):
+def test_unknown_partbox_environment_variables_are_reported_in_one_line_before_a_command(partbox, monkeypatch, command):
     monkeypatch.setattr(setup, "_warned_strays", set())
     monkeypatch.setenv("PARTBOX_SERVICE_HOST", "10.0.0.7")
     monkeypatch.setenv("PARTBOX_DNS", "postgresql://shop:s3cret@db/shop")

@@ -133,7 +133,7 @@ def shown(command: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shown)
-def test_no_command_prints_what_acts_on_a_terminal_or_forges_a_line(
+def test_no_command_prints_names_that_control_the_terminal_or_forge_a_line(
     command: tuple[str, ...], infested: None, dsn: str, partbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARTBOX_DSN", dsn)

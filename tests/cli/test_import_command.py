@@ -96,7 +96,7 @@ def test_pending_rows_become_records_in_order_failed_ones_dead_and_done_ones_are
     ]
 
 
-def test_repeated_it_takes_only_what_is_new(run, conn):
+def test_a_repeated_import_takes_only_new_rows(run, conn):
     conn.execute(ROWS, [5])
     run()
     again = run()
@@ -108,7 +108,7 @@ def test_repeated_it_takes_only_what_is_new(run, conn):
     assert len(numbers(conn)) == 6
 
 
-def test_workers_deliver_what_is_pending_in_order_and_nothing_that_had_failed(run, conn, dsn):
+def test_workers_deliver_imported_pending_rows_in_order_and_failed_rows_only_after_a_replay(run, conn, dsn):
     conn.execute(ROWS, [50])
     outbox, seen = Outbox(dsn), []
     outbox.on("Placed")(lambda event: seen.append((event.aggregate_id, event.payload["n"])))
@@ -129,7 +129,7 @@ def test_workers_deliver_what_is_pending_in_order_and_nothing_that_had_failed(ru
     assert outbox.dead.count() == 0
 
 
-def test_what_was_imported_as_dead_is_not_replayed_before_a_worker_has_passed_it(run, conn, dsn, partbox):
+def test_a_record_imported_as_dead_cannot_be_replayed_before_a_worker_has_passed_it(run, conn, dsn, partbox):
     conn.execute(ROWS, [4])
     run()
     outbox = Outbox(dsn)
@@ -148,7 +148,7 @@ def test_what_was_imported_as_dead_is_not_replayed_before_a_worker_has_passed_it
 
 
 @pytest.mark.parametrize("letters", [1, 9_999])
-def test_a_subscription_from_the_beginning_finds_it_dead_too(run, conn, dsn, letters):
+def test_a_later_subscription_from_the_beginning_also_gets_failed_rows_as_dead(run, conn, dsn, letters):
     """However large its headers are, which say so."""
     conn.execute(ROWS, [4])
     run()
@@ -166,7 +166,7 @@ def test_a_subscription_from_the_beginning_finds_it_dead_too(run, conn, dsn, let
     assert sorted(seen) == [1, 3, 4]
 
 
-def test_what_commits_late_with_a_lower_id_comes_with_the_next_run(run, conn, dsn):
+def test_a_row_that_commits_late_with_a_lower_id_is_imported_by_the_next_run(run, conn, dsn):
     with psycopg.connect(dsn, application_name="slow writer") as slow:
         slow.execute(MANY, [1])
         conn.execute(MANY, [3])
@@ -200,7 +200,7 @@ def test_a_dry_run_shows_the_first_rows_and_what_is_wrong_and_writes_nothing(run
     assert (found["pending"], found["dead"], found["bad"], found["first"][2]["becomes"]) == (3, 1, 1, "dead")
 
 
-def test_a_row_that_cannot_be_a_record_is_named_and_can_be_left(run, conn):
+def test_a_row_that_cannot_become_a_record_is_named_and_can_be_skipped(run, conn):
     conn.execute(MANY, [2])
     conn.execute("insert into outbox (kind, entity_id, body) values ('', 1, '{}')")
     error = run().error
@@ -228,7 +228,7 @@ def test_a_row_that_a_trigger_keeps_out_of_the_log_is_not_taken_for_imported(run
     assert (run().code, numbers(conn)) == (0, [n for n in range(1, 21) if n % 5 != 2])
 
 
-def test_a_status_that_nobody_has_named_is_refused(run, conn):
+def test_an_import_with_rows_of_an_unknown_status_is_refused(run, conn):
     conn.execute(MANY, [2])
     conn.execute("update outbox set status = 'parked' where id = 2")
     assert "there are rows with status 'parked', which is neither pending, failed nor done" in run().error
@@ -250,13 +250,13 @@ def test_a_status_that_nobody_has_named_is_refused(run, conn):
         (("--table", "a.b.c.d"), "'a.b.c.d' is no name"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_one_line(run, conn, options, said):
+def test_wrong_import_options_are_refused_in_one_line(run, conn, options, said):
     conn.execute(MANY, [1])
     assert said in run(*options).error
     assert numbers(conn) == []
 
 
-def test_a_key_that_does_not_tell_rows_apart_loses_none(run, conn):
+def test_an_import_with_a_key_that_is_not_unique_is_refused_and_loses_no_row(run, conn):
     conn.execute(MANY, [20])
     error = run("--key", "entity_id", "--order", "id").error
     assert "several rows of public.outbox have the key" in error
@@ -266,7 +266,7 @@ def test_a_key_that_does_not_tell_rows_apart_loses_none(run, conn):
     assert "has no column 'entity_id'" in said or "has no primary key" in said
 
 
-def test_names_that_need_quotes_or_look_like_sql_are_just_names(partbox, conn, dsn):
+def test_table_and_column_names_that_look_like_sql_are_quoted(partbox, conn, dsn):
     conn.execute("""create schema "My %s" """)
     conn.execute(
         """create table "My %s"."Out; drop table x --" ("Id %" uuid primary key, "a ""{b}" text, at timestamptz,
@@ -304,7 +304,7 @@ def test_a_role_that_may_only_read_the_table_can_import_it(run, conn, dsn, partb
         conn.execute(f"drop role {name}")
 
 
-def test_an_outbox_without_subscriptions_has_nobody_for_whom_a_row_could_be_dead(partbox, conn, dsn, monkeypatch):
+def test_an_import_of_failed_rows_into_an_outbox_without_subscriptions_is_refused(partbox, conn, dsn, monkeypatch):
     conn.execute(TABLE)
     conn.execute(ROWS, [5])
     monkeypatch.setenv("PARTBOX_DSN", dsn)
@@ -331,7 +331,7 @@ def held_up(dsn, moment: str):
     "number",
     [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.thorough) for each in (signal.SIGTERM, signal.SIGINT))],
 )
-def test_stopped_or_killed_in_the_middle_it_goes_on_without_a_row_twice(started, conn, dsn, number):
+def test_an_import_that_was_stopped_or_killed_continues_without_importing_a_row_twice(started, conn, dsn, number):
     conn.execute(MANY, [12_000])
     with held_up(dsn, "7000") as waited_for:  # a row of the second batch
         process = started()
@@ -353,7 +353,7 @@ def test_stopped_or_killed_in_the_middle_it_goes_on_without_a_row_twice(started,
     assert numbers(conn) == [*range(1, 12_001)]
 
 
-def test_two_at_once_do_not_interleave(started, conn, dsn):
+def test_a_second_import_of_the_same_table_is_refused_while_the_first_runs(started, conn, dsn):
     conn.execute(MANY, [10])
     with held_up(dsn, "1") as waited_for:
         first = started()
@@ -366,7 +366,7 @@ def test_two_at_once_do_not_interleave(started, conn, dsn):
     assert numbers(conn) == [*range(1, 11)]
 
 
-def test_following_it_takes_what_writers_commit_until_it_is_stopped(started, conn, dsn):
+def test_an_import_that_follows_takes_newly_committed_rows_until_it_is_stopped(started, conn, dsn):
     process = started("--follow")
     with psycopg.connect(dsn) as slow:
         slow.execute(MANY, [1])

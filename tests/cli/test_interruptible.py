@@ -31,12 +31,12 @@ def wait() -> None:
     NEVER.wait(PATIENCE)
 
 
-def test_a_signal_that_meets_what_drops_errors_ends_the_block_all_the_same():
+def test_a_signal_ends_the_block_even_where_python_drops_its_exception():
     with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGHUP):
         wait()
 
 
-def test_what_is_undone_because_of_it_is_not_interrupted():
+def test_the_cleanup_after_a_signal_is_not_interrupted_by_another():
     undone = []
 
     def wait_and_undo() -> None:
@@ -51,7 +51,7 @@ def test_what_is_undone_because_of_it_is_not_interrupted():
     assert undone == [True]
 
 
-def test_one_that_would_come_again_after_the_end_does_not(monkeypatch):
+def test_a_signal_is_not_sent_again_after_the_block_has_ended(monkeypatch):
     monkeypatch.setattr(stopping, "RESEND_DELAY", 10 * PATIENCE)
     with interruptible(signal.SIGHUP):
         Dropping()
@@ -60,7 +60,7 @@ def test_one_that_would_come_again_after_the_end_does_not(monkeypatch):
     assert not timer.is_alive()
 
 
-def test_other_errors_that_are_dropped_are_told_as_ever(monkeypatch):
+def test_other_dropped_errors_still_reach_the_unraisable_hook(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_value))
     before, error = sys.unraisablehook, ValueError("lost")

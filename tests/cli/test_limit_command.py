@@ -49,13 +49,13 @@ def test_a_limit_is_set_shown_and_reset(command, conn):
     assert command("list").out.startswith("no limit: @outbox.on(")
 
 
-def test_a_bound_that_nobody_set_is_as_declared_and_one_that_was_lifted_is_none(command):
+def test_the_list_shows_an_unset_bound_as_declared_and_a_lifted_bound_as_none(command):
     command("set", "shop.charge", "--rate", "none")
     row = command("list").out.splitlines()[1]
     assert row.split()[2:5] == ["none", "as", "declared"]
 
 
-def test_what_waits_is_shown_with_the_values_that_wait_longest(command, conn, instance):
+def test_waiting_events_are_shown_with_the_values_that_wait_longest(command, conn, instance):
     values = (WaitingValue("acme", 1200, 75.0), WaitingValue("zoo", 3, 0.5))
     note_limits(conn, "partbox", instance, [LimitReport("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
     row = command("list").out.splitlines()[1]
@@ -68,7 +68,7 @@ def test_what_waits_is_shown_with_the_values_that_wait_longest(command, conn, in
     assert (told["rate"], told["at_once"], told["waiting"], told["change"]) == (100.0, None, 1203, None)
 
 
-def test_everything_as_json(command):
+def test_every_limit_command_prints_json(command):
     assert json.loads(command("set", "shop.charge", "--rate", "none", "--json").out) == {"limited": True}
     (told,) = json.loads(command("list", "--subscription", "default", "--json").out)
     assert (told["rate"], told["change"]["rate"], told["change"]["at_once"]) == (None, "none", None)

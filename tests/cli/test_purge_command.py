@@ -53,7 +53,7 @@ def left(conn) -> int:
     return conn.execute("select count(*) from partbox.record").fetchone()[0]
 
 
-def test_purge_says_what_would_go_and_what_went(partbox, dsn, conn, plant):
+def test_purge_says_what_it_would_delete_and_what_it_deleted(partbox, dsn, conn, plant):
     plant(1_200)
     conn.execute("insert into partbox.idempotency select 'k', gen_random_uuid(), now() - interval '8 days'")
     dry = partbox("purge", "--dry-run", "--dsn", dsn)
@@ -92,7 +92,7 @@ def test_a_purge_that_a_subscription_keeps_from_everything_says_so_and_ends_with
     assert partbox("purge", "--dry-run", "--dsn", dsn).code == 0
 
 
-def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):
+def test_a_purge_while_another_one_runs_says_so(partbox, dsn, conn, plant):
     plant(3)
     with psycopg.connect(dsn) as other:
         other.execute("select partbox.locked('purge')")
@@ -103,7 +103,7 @@ def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):
 
 
 @pytest.mark.parametrize("every", ["soon", "", "-1", "nan", "1x", "0"])
-def test_an_interval_that_is_none_is_refused_and_nothing_goes(partbox, dsn, conn, plant, every):
+def test_an_invalid_interval_is_refused_and_nothing_is_purged(partbox, dsn, conn, plant, every):
     plant(3)
     error = partbox("purge", "--every", every, "--dsn", dsn).error
     assert f"--every {every!r}" in error
@@ -119,7 +119,7 @@ def test_contradictory_options_are_refused_and_nothing_goes(partbox, dsn, conn, 
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--every", "1h"]])
-def test_what_cannot_be_purged_is_one_line(partbox, empty_dsn, arguments):
+def test_a_purge_that_is_not_possible_is_refused_in_one_line(partbox, empty_dsn, arguments):
     assert "run `partbox init`" in partbox("purge", *arguments, "--dsn", empty_dsn).error
     assert "cannot use the database" in partbox("purge", *arguments, "--dsn", "host=127.0.0.1 port=1").error
     assert "PARTBOX_DSN" in partbox("purge", *arguments).error
@@ -127,7 +127,7 @@ def test_what_cannot_be_purged_is_one_line(partbox, empty_dsn, arguments):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, plant, number):
+def test_ctrl_c_ends_a_purge_after_the_current_batch_and_reports_what_was_deleted(started, conn, plant, number):
     plant(5_000)
     process = started("--json", PARTBOX_PURGE_BATCH="1")
     eventually(lambda: left(conn) < 4_900)
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, pl
     assert err == "partbox: interrupted: the same command continues with the rest\n"
 
 
-def test_a_terminal_sees_how_far_it_is(started, plant):
+def test_a_purge_shows_its_progress_on_a_terminal(started, plant):
     plant(600)
     out, err = started(PARTBOX_PURGE_BATCH="1", FORCE_COLOR="1").communicate(timeout=120)
     assert out == "purged 600 records\n"
@@ -148,7 +148,7 @@ def test_a_terminal_sees_how_far_it_is(started, plant):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_every_purges_again_and_again_until_it_is_stopped(started, conn, plant, number):
+def test_a_purge_with_an_interval_repeats_until_it_is_stopped(started, conn, plant, number):
     plant(10)
     process = started("--every", "100ms")
     eventually(lambda: left(conn) == 0)
@@ -160,7 +160,7 @@ def test_every_purges_again_and_again_until_it_is_stopped(started, conn, plant, 
     assert out.splitlines() == ["purged 10 records", "purged 20 records"]
 
 
-def test_every_outlives_what_fails_later(started, conn, plant):
+def test_a_purge_with_an_interval_goes_on_after_a_later_failure(started, conn, plant):
     plant(10)
     process = started("--every", "50ms", "--json")
     first = process.stdout.readline()  # what the first purge raises would end it
@@ -209,7 +209,7 @@ def test_a_worker_of_a_writer_only_outbox_is_refused_in_one_line_and_begins_afte
     assert ended.code == 0, ended.err
 
 
-def test_an_inbox_alone_is_made_purged_and_completed(partbox, empty_dsn):
+def test_an_inbox_only_schema_can_be_created_purged_and_completed_to_an_outbox(partbox, empty_dsn):
     made = partbox("init", "--inbox-only", "--dsn", empty_dsn)
     assert made.out == "schema 'partbox' is ready: it holds nothing but an inbox\n"
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
@@ -222,7 +222,7 @@ def test_an_inbox_alone_is_made_purged_and_completed(partbox, empty_dsn):
     assert "is a whole outbox already, which has an inbox" in partbox("init", "--inbox-only", "--dsn", empty_dsn).out
 
 
-def test_help_shows_how(partbox):
+def test_help_teaches_with_an_example(partbox):
     shown = partbox("purge", "--help")
     assert "Example: partbox purge --dry-run" in shown.out
     assert "--every" in shown.out

@@ -44,18 +44,18 @@ def test_a_command_says_that_the_server_takes_no_writes_now(partbox, read_only, 
     assert "check --dsn" not in said
 
 
-def test_a_session_that_may_not_write_any_more_is_told_the_same_way():
+def test_an_error_of_a_read_only_transaction_says_that_the_server_takes_no_writes_now():
     said = format_error_line(ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"))
     assert "cannot execute UPDATE in a read-only transaction: it takes no writes now" in said
 
 
-def test_of_several_servers_the_one_that_answered_is_named():
+def test_with_several_servers_the_error_names_the_one_that_answered():
     said = format_error_line(OperationalError(SEVERAL))
     assert "10.0.0.2" in said
     assert "Connection refused" not in said
 
 
-def test_a_server_that_starts_is_told_as_that():
+def test_an_error_of_a_server_that_is_starting_up_says_that_it_passes():
     said = format_error_line(OperationalError(STARTING))
     assert "the database system is starting up: that passes" in said
     assert "check --dsn" not in said

@@ -49,7 +49,7 @@ def late(dsn, conn) -> None:
     conn.execute(COPIED)
 
 
-def test_it_says_what_it_did_and_the_second_time_that_there_is_nothing_to_do(command, dsn, conn):
+def test_rebase_reports_what_it_did_and_refuses_a_schema_that_is_healthy(command, dsn, conn):
     late(dsn, conn)
     first, head, *lines = command("--yes").out.splitlines()
     assert first == "schema 'partbox' is rebased: workers may start"
@@ -69,7 +69,7 @@ def test_it_says_what_it_did_and_the_second_time_that_there_is_nothing_to_do(com
     }
 
 
-def test_it_asks_first_but_not_about_what_it_refuses(command, conn, terminal):
+def test_rebase_asks_for_confirmation_but_not_where_it_refuses_anyway(command, conn, terminal):
     assert "there is no terminal to ask on: repeat it with --yes" in command().error
     terminal("n\n")
     refused = command()
@@ -83,7 +83,7 @@ def test_it_asks_first_but_not_about_what_it_refuses(command, conn, terminal):
     assert "is healthy" in command().error
 
 
-def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
+def test_ctrl_c_while_a_rebase_waits_for_a_transaction_changes_nothing(command, dsn, conn, monkeypatch):
     monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "20ms")
 
     def interrupt(seconds):
@@ -131,7 +131,7 @@ def test_a_signal_in_the_middle_of_a_statement_rolls_everything_back(command, ds
     assert command("--yes").code == 0
 
 
-def test_a_sequence_that_had_to_be_raised_is_said(command, conn):
+def test_rebase_reports_that_it_raised_the_id_sequence(command, conn):
     conn.execute("update partbox.partition set last_id = 900 where partition = 3")
     assert "the id sequence was raised from 0 to 900" in command("--yes").err
 

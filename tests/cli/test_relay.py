@@ -48,7 +48,7 @@ def test_every_event_becomes_a_line_in_order_and_only_once(run, dsn, conn, publi
     assert again[:2] == (0, "")
 
 
-def test_the_topic_and_the_start_are_what_was_asked_for(run, dsn, conn, published, tmp_path):
+def test_the_relay_uses_the_given_topic_and_starting_point(run, dsn, conn, published, tmp_path):
     place = tmp_path / "events.jsonl"
     options = ("--to", f"file:{place}", "--topic", "Shop.{event_type}", "--subscription", "copy", "--processes", "1")
     assert run("relay", *options, "--from", "now", "--until-empty")[0] == 0
@@ -71,7 +71,7 @@ def test_the_topic_and_the_start_are_what_was_asked_for(run, dsn, conn, publishe
         (("--to", "stdout:", "--from", "tomorrow"), "'tomorrow' is no time"),
     ],
 )
-def test_what_is_typed_wrongly_is_one_line_and_changes_nothing(run, dsn, options, said):
+def test_wrong_arguments_are_refused_in_one_line_and_change_nothing(run, dsn, options, said):
     code, out, err = run("relay", *options, "--until-empty")
     assert (code != 0, out, err.count("\n")) == (True, "", 1)
     assert said in err
@@ -146,7 +146,7 @@ def test_a_target_of_all_types_gets_those_that_no_other_has(run, dsn, conn, publ
     assert len((tmp_path / "paid.jsonl").read_text().splitlines()) == 1
 
 
-def test_to_beats_the_settings_and_takes_everything(run, dsn, conn, published, tmp_path):
+def test_the_option_to_overrides_the_targets_in_the_settings_and_takes_every_event(run, dsn, conn, published, tmp_path):
     (tmp_path / "partbox.toml").write_text(routes({"types": ["Paid"], "to": "file:paid.jsonl"}))
     code, out, _ = run("relay", "--to", "stdout:", "--processes", "1", "--until-empty")
     assert (code, len(out.splitlines())) == (0, len(published))

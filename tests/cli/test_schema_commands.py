@@ -54,14 +54,14 @@ def test_a_database_that_cannot_be_reached_is_one_line_without_the_password(part
 
 
 @pytest.mark.parametrize("command", ["init", "migrate", "status"])
-def test_a_dsn_that_is_none_is_one_line_without_the_password(partbox, command):
+def test_an_invalid_dsn_is_reported_in_one_line_without_the_password(partbox, command):
     error = partbox(command, "--dsn", "postgresqll://shop:s3cret@localhost").error
     assert "the DSN cannot be read" in error
     assert "s3cret" not in error
     assert "PARTBOX_DSN" in partbox(command).error
 
 
-def test_a_role_that_may_not_is_told_what_it_needs(partbox, server, dsn):
+def test_a_role_without_privileges_gets_a_permission_error_in_one_line(partbox, server, dsn):
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("create role stranger login")
         try:
@@ -71,7 +71,7 @@ def test_a_role_that_may_not_is_told_what_it_needs(partbox, server, dsn):
             conn.execute("drop role stranger")
 
 
-def test_migrate_sql_from_a_version_prints_only_what_that_still_needs(partbox, dsn, monkeypatch):
+def test_migrate_sql_from_a_version_prints_only_the_later_migrations(partbox, dsn, monkeypatch):
     monkeypatch.setattr(migrations, "migrations", known)
     whole, rest = partbox("migrate", "--sql").out, partbox("migrate", "--sql", "--from", f"{NEWEST}").out
     assert "parked_due" in whole

@@ -23,7 +23,7 @@ def passed(conn) -> None:
     )
 
 
-def test_segments_lists_them_with_what_keeps_each(partbox, dsn, passed):
+def test_segments_lists_every_segment_with_the_reasons_that_keep_it(partbox, dsn, passed):
     out = partbox("segments", "--dsn", dsn).out
     assert "record_1" in out
     assert "10,000,000" in out
@@ -37,7 +37,7 @@ def test_segments_lists_them_with_what_keeps_each(partbox, dsn, passed):
     assert (net["name"], net["oldest"], net["holds"]) == ("record_default", None, [])
 
 
-def test_a_dry_run_says_who_holds_what_back(partbox, dsn, conn, passed):
+def test_a_purge_dry_run_says_what_holds_each_segment_back(partbox, dsn, conn, passed):
     out = partbox("purge", "--dry-run", "--dsn", dsn).out
     assert "nothing has expired" not in out.splitlines()[1]
     assert (

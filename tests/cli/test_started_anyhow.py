@@ -44,7 +44,7 @@ def _fail(event: Any) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_what_the_output_cannot_show_is_escaped(dead: str, encoding: str) -> None:
+def test_characters_that_the_output_encoding_lacks_are_escaped(dead: str, encoding: str) -> None:
     environ = {"PARTBOX_DSN": dead, "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
     shown = run("dead", "list", **environ)
     assert (shown.returncode, shown.stderr) == (0, b"")
@@ -96,7 +96,7 @@ def to(output: Any, dsn: str, command: str, **environ: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("command", "unbuffered"), WRITING)
-def test_an_output_that_takes_nothing_is_told_in_one_line(dsn: str, command: str, unbuffered: str) -> None:
+def test_an_output_that_cannot_be_written_is_reported_in_one_line(dsn: str, command: str, unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
         said = "partbox: the standard output cannot be written: No space left on device\n"
         assert to(full, dsn, command, PYTHONUNBUFFERED=unbuffered) == (1, said)

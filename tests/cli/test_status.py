@@ -68,7 +68,7 @@ def test_a_fresh_outbox_has_nothing_but_256_free_partitions(conn):
     assert (cluster.parked, cluster.paused) == ({}, False)
 
 
-def test_pending_is_what_lies_above_the_cursor(conn, publish, consume):
+def test_records_above_the_cursor_are_pending(conn, publish, consume):
     publish(3, 5)
     consume()
     assert pending(conn) == {}
@@ -113,7 +113,7 @@ def test_a_deep_backlog_is_counted_up_to_the_limit_and_estimated_beyond(conn, pu
     assert cluster.pending == pytest.approx(30_000, rel=0.05)
 
 
-def test_owners_are_counted_and_what_the_dead_own_is_unowned(conn):
+def test_partitions_are_counted_by_owner_and_partitions_of_dead_owners_are_unowned(conn):
     ids = [conn.execute(INSTANCE, [*row]).fetchone()[0] for row in (("a", "host", 1, 0, False), ("b", "b", 2, 9, True))]
     conn.execute("update partbox.partition set owner = %s where partition < 100", [ids[0]])
     conn.execute("update partbox.partition set owner = gen_random_uuid() where partition between 100 and 109")

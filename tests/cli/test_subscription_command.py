@@ -75,7 +75,7 @@ def test_a_subscription_is_made_shown_paused_resumed_and_dropped(command, conn, 
     assert names(conn) == ["default", "urgent"]
 
 
-def test_everything_as_json(command, conn, published):
+def test_every_subscription_command_prints_json(command, conn, published):
     assert json.loads(command("create", "audit", "--type", "Paid", "--json").out) == {"created": "audit"}
     assert json.loads(command("pause", "audit", "--json").out) == {"paused": True}
     audit, default = json.loads(command("list", "--json").out)
@@ -87,13 +87,13 @@ def test_everything_as_json(command, conn, published):
     assert json.loads(command("drop", "audit", "--yes", "--json").out) == {"dropped": "audit"}
 
 
-def test_a_time_is_where_a_subscription_begins(command, conn, published):
+def test_a_subscription_can_be_created_from_a_given_time(command, conn, published):
     (since,) = conn.execute("select created_at from partbox.record where id = 3").fetchone()
     command("create", "audit", "--from", since.isoformat())
     assert json.loads(command("list", "--json").out)[0]["pending"] == 1
 
 
-def test_a_replay_from_an_id_or_a_time(command, conn, published):
+def test_replay_starts_from_a_given_record_id_or_time(command, conn, published):
     said = "256 partitions of 256 set back: from record 3 on everything is delivered again\n"
     assert command("replay", "default", "--from", "3", "--yes").out == said
     assert last_ids(conn) == {2}
@@ -111,7 +111,7 @@ def test_without_a_terminal_a_replay_and_a_drop_need_a_yes(command, conn, publis
     assert (names(conn), last_ids(conn)) == (["default"], {3})
 
 
-def test_at_a_terminal_they_ask(command, conn, published, terminal):
+def test_at_a_terminal_replay_and_drop_ask_for_confirmation(command, conn, published, terminal):
     command("create", "audit")
     terminal("n\n")
     refused = command("drop", "audit")
@@ -130,7 +130,7 @@ def test_at_a_terminal_they_ask(command, conn, published, terminal):
 
 
 @pytest.mark.parametrize(("typed", "left"), [("y\n", ["default"]), ("drop default\n", [])])
-def test_the_default_subscription_is_dropped_in_so_many_words_only(command, conn, terminal, typed, left):
+def test_the_default_subscription_is_dropped_only_after_drop_default_is_typed(command, conn, terminal, typed, left):
     terminal(typed)
     ran = command("drop", "default")
     assert "belongs to 'default' and gets no event any more" in ran.err
@@ -138,12 +138,12 @@ def test_the_default_subscription_is_dropped_in_so_many_words_only(command, conn
     assert ("nothing was changed" in ran.err) == bool(left)
 
 
-def test_with_yes_the_default_subscription_goes_without_a_word(command, conn):
+def test_with_the_option_yes_the_default_subscription_is_dropped_without_a_question(command, conn):
     assert command("drop", "default", "--yes").code == 0
     assert command("list").out == "no subscription: `partbox subscription create NAME` makes one\n"
 
 
-def test_what_cannot_be_had_in_time_is_said_and_the_subscription_goes_on(command, conn, published):
+def test_a_drop_or_replay_that_times_out_names_the_obstacle_and_the_subscription_goes_on(command, conn, published):
     command("create", "audit")
     instance(conn, "audit")
     error = command("drop", "audit", "--yes", "--timeout", "100ms").error
@@ -189,7 +189,7 @@ def test_wrong_input_is_refused_in_one_line_and_changes_nothing(command, conn, p
 
 
 @pytest.mark.parametrize("arguments", [["create"], ["replay", "default", "--yes"], ["pause"]])
-def test_what_is_missing_is_wrong_usage(command, arguments):
+def test_missing_arguments_exit_with_code_2(command, arguments):
     assert command(*arguments).code == 2
 
 

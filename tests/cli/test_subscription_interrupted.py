@@ -103,7 +103,7 @@ def interrupted(command: Command, number: signal.Signals = signal.SIGINT) -> str
 @pytest.mark.parametrize(
     ("arguments", "number"), [(REPLAY, signal.SIGINT), (DROP, signal.SIGTERM), (REPLAY, signal.SIGHUP)]
 )
-def test_a_signal_while_it_waits_for_workers_undoes_the_pause(owned, start, arguments, number):
+def test_a_signal_while_the_command_waits_for_workers_undoes_its_pause(owned, start, arguments, number):
     before = owned.cursors()
     command = start(*arguments)
     eventually(lambda: owned.paused and owned.waits())
@@ -113,7 +113,7 @@ def test_a_signal_while_it_waits_for_workers_undoes_the_pause(owned, start, argu
 
 
 @pytest.mark.parametrize("arguments", [REPLAY, DROP])
-def test_a_signal_leaves_paused_what_was_paused_before(owned, start, arguments):
+def test_a_signal_leaves_a_subscription_paused_that_was_paused_before(owned, start, arguments):
     owned.outbox.subscriptions.pause("audit")
     command = start(*arguments)
     eventually(owned.waits)
@@ -121,7 +121,7 @@ def test_a_signal_leaves_paused_what_was_paused_before(owned, start, arguments):
     assert owned.paused is True
 
 
-def test_a_signal_amid_the_pause_itself_undoes_it(owned, start, dsn):
+def test_a_signal_while_the_command_pauses_the_subscription_undoes_the_pause(owned, start, dsn):
     with locked(dsn, PLAN):
         command = start(*REPLAY)
         eventually(owned.waits)
@@ -130,7 +130,7 @@ def test_a_signal_amid_the_pause_itself_undoes_it(owned, start, dsn):
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_signal_amid_the_replay_changes_nothing_and_lets_it_go_on(patient, start, dsn, before):
+def test_a_signal_during_a_replay_changes_nothing_and_restores_the_former_pause_state(patient, start, dsn, before):
     if before:
         patient.outbox.subscriptions.pause("audit")
     cursors = patient.cursors()
@@ -143,7 +143,7 @@ def test_a_signal_amid_the_replay_changes_nothing_and_lets_it_go_on(patient, sta
     assert patient.cursors() == cursors
 
 
-def test_a_signal_amid_the_drop_changes_nothing_and_lets_it_go_on(patient, start, dsn):
+def test_a_signal_during_a_drop_changes_nothing_and_resumes_the_subscription(patient, start, dsn):
     with locked(dsn, "select from partbox.partition where subscription = 'audit' and partition = 9 for update"):
         command = start(*DROP)
         eventually(lambda: patient.paused and patient.waits())
@@ -152,7 +152,7 @@ def test_a_signal_amid_the_drop_changes_nothing_and_lets_it_go_on(patient, start
     assert len(patient.cursors()) == 256
 
 
-def test_a_connection_that_is_lost_is_made_anew_to_let_it_go_on(owned, start):
+def test_a_command_that_loses_its_connection_reconnects_to_resume_the_subscription(owned, start):
     command = start(*REPLAY)
     eventually(lambda: owned.paused and owned.waits())
     ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox subscription'"
@@ -164,7 +164,7 @@ def test_a_connection_that_is_lost_is_made_anew_to_let_it_go_on(owned, start):
     assert owned.paused is False
 
 
-def test_a_database_that_is_away_leaves_it_paused_and_the_command_that_resumes_is_said(owned, start, away):
+def test_when_the_database_is_away_the_subscription_stays_paused_and_the_remedy_is_named(owned, start, away):
     command = start(*DROP)
     eventually(lambda: owned.paused and owned.waits())
     with away():

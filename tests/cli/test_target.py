@@ -65,7 +65,7 @@ def shop(here):
     (here / "shop.py").write_text(SHOP)
 
 
-def test_handlers_shows_who_takes_what(partbox, shop):
+def test_handlers_lists_which_handler_takes_which_event(partbox, shop):
     lines = partbox("handlers", "shop:outbox").out.splitlines()
     assert lines[0].split("  ")[0] == "subscription"
     assert [line.split() for line in lines[1:]] == [
@@ -108,7 +108,7 @@ def test_an_outbox_without_handlers_says_how_to_register_one(partbox, shop):
         ("shop:Recording", "is of type type, not an Outbox"),
     ],
 )
-def test_a_target_that_is_none_is_one_line_with_the_remedy(partbox, shop, target, says):
+def test_an_invalid_outbox_target_is_reported_in_one_line_with_the_remedy(partbox, shop, target, says):
     assert says in partbox("handlers", target).error
     assert says in partbox("worker", target).error
 
@@ -175,7 +175,7 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
     )
 
 
-def test_one_dsn_of_the_command_line_is_that_of_the_outbox(partbox, shop):
+def test_a_single_dsn_on_the_command_line_becomes_the_dsn_of_the_outbox(partbox, shop):
     given, settings = ran(partbox("worker", "shop:served", "--dsn", "host=flag").out)
     assert (given["dsns"], settings["dsn"]) == ([], "host=flag")
 

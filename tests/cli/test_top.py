@@ -148,7 +148,7 @@ def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(top_frame)
 
 
 @pytest.mark.parametrize(("width", "height"), [(50, 50), (80, 24), (80, 40), (160, 40)])
-def test_handlers_that_run_for_long_stand_above_what_is_blocked(top_frame, width, height):
+def test_long_running_handlers_are_shown_above_blocked_aggregates(top_frame, width, height):
     runs = tuple(
         RunningHandler("ship", "Placed", "Order", HOSTILE[:100], number, 720.0 - number) for number in range(30)
     )
@@ -186,7 +186,7 @@ def test_aggregates_that_wait_for_one_reason_are_one_row(top_frame):
     assert " 528 " in rows[0]  # 12 behind each
 
 
-def test_what_is_wrong_is_said(top_frame):
+def test_the_view_reports_a_pause_missing_workers_an_expired_lease_and_a_lost_database(top_frame):
     cluster = replace(top_frame.sample.cluster, instances=(), paused=True)
     alone = "\n".join(shown(replace(top_frame, sample=replace(top_frame.sample, cluster=cluster)), 100))
     assert "start some with" in alone
@@ -275,7 +275,7 @@ def test_top_goes_on_when_the_database_was_away(dsn, away, screen):
         assert screen.restored
 
 
-def test_what_is_wrong_at_the_start_is_one_line_and_nothing_is_drawn(empty_dsn, screen):
+def test_an_error_at_the_start_of_top_is_one_line_and_nothing_is_drawn(empty_dsn, screen):
     with screen("top", dsn=empty_dsn) as screen:
         assert screen.ended() == 1
         assert "run `partbox init`" in screen.raw

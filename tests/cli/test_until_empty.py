@@ -51,14 +51,14 @@ def parked(conn):
     return dict(conn.execute("select state, count(*) from partbox.parked group by state").fetchall())
 
 
-def test_it_waits_for_a_retry_and_for_all_that_is_held_behind_it(worker, dsn, conn):
+def test_the_worker_waits_for_a_retry_and_for_all_events_held_behind_it(worker, dsn, conn):
     publish(dsn, "Placed", True, *[False] * 9)
     code, said = worker()
     assert (code, parked(conn)) == (0, {})
     assert "everything that is due is delivered" in said
 
 
-def test_it_delivers_what_is_held_behind_a_head_that_is_gone(worker, dsn, conn):
+def test_the_worker_delivers_held_events_after_the_event_before_them_is_gone(worker, dsn, conn):
     publish(dsn, "Last", True, *[False] * 89)
     code, said = worker()
     assert (code, parked(conn)) == (1, {"retrying": 1, "held": 89})
@@ -69,7 +69,7 @@ def test_it_delivers_what_is_held_behind_a_head_that_is_gone(worker, dsn, conn):
     assert parked(conn) == {}
 
 
-def test_it_ends_at_once_where_only_an_operator_can_help_and_says_how(worker, dsn, conn):
+def test_the_worker_ends_at_once_when_only_an_operator_can_help_and_names_the_command(worker, dsn, conn):
     publish(dsn, "Lost", True, False)
     publish(dsn, "Placed", False, available_at=LATER)
     code, said = worker()
@@ -81,7 +81,7 @@ def test_it_ends_at_once_where_only_an_operator_can_help_and_says_how(worker, ds
     assert "it is paused: `partbox subscription resume default`, and run this again" in said
 
 
-def test_dead_and_scheduled_events_alone_are_an_end(worker, dsn, conn):
+def test_the_worker_ends_with_0_when_only_dead_and_scheduled_events_are_left(worker, dsn, conn):
     publish(dsn, "Placed", False, available_at=LATER)
     publish(dsn, "Gone", True)
     code, said = worker()

@@ -126,7 +126,7 @@ def confirm(event: DeliveredEvent, state: State): ...
 """
 
 
-def test_a_state_that_no_lifespan_yields_is_one_line(worker, dsn, tmp_path):
+def test_a_handler_that_asks_for_state_without_a_lifespan_is_reported_in_one_line(worker, dsn, tmp_path):
     (tmp_path / "shop.py").write_text(STATELESS)
     code, said = worker(dsn)
     assert code == 1

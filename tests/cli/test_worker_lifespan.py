@@ -138,7 +138,7 @@ def node(tmp_path: Path, dsn: str, forks: Any) -> Iterator[Callable[..., Node]]:
 
 
 @pytest.mark.parametrize("lifespan", [PLAIN, ASYNC], ids=["sync", "async"])
-def test_each_process_enters_it_once_before_its_handlers_and_leaves_it_after_them(
+def test_each_worker_process_enters_the_lifespan_before_its_handlers_and_leaves_it_after_them(
     node: Callable[..., Node], lifespan: str
 ) -> None:
     running = node(lifespan, "--processes", "2")
@@ -155,7 +155,9 @@ def test_each_process_enters_it_once_before_its_handlers_and_leaves_it_after_the
         assert (first, set(handled) - {"handled 7"}, last) == ("entered", set(), "left")
 
 
-def test_a_start_that_fails_is_one_line_and_is_tried_again_and_the_events_wait(node: Callable[..., Node]) -> None:
+def test_a_failing_lifespan_start_is_logged_in_one_line_and_retried_while_events_wait(
+    node: Callable[..., Node],
+) -> None:
     running = node(NEEDS_A_FILE, "--processes", "1")
     running.publish(4)
     eventually(lambda: running.count("failed") >= 3, 60)
@@ -177,7 +179,7 @@ def test_a_start_that_fails_is_one_line_and_is_tried_again_and_the_events_wait(n
         assert "s3cret" not in line
 
 
-def test_a_stop_cancels_a_start_that_is_async(node: Callable[..., Node]) -> None:
+def test_a_stop_cancels_an_async_lifespan_that_is_still_starting(node: Callable[..., Node]) -> None:
     running = node(ENDLESS_START, "--processes", "1", PARTBOX_DRAIN_TIMEOUT="1h")
     eventually(lambda: running.count("starting") == 1, 60)
     code, said = running.end()
@@ -185,7 +187,7 @@ def test_a_stop_cancels_a_start_that_is_async(node: Callable[..., Node]) -> None
     assert [what for _, what in running.told()] == ["starting", "undone"]
 
 
-def test_a_slow_end_is_given_up_within_the_drain_timeout(node: Callable[..., Node]) -> None:
+def test_a_lifespan_that_ends_slowly_is_abandoned_within_the_drain_timeout(node: Callable[..., Node]) -> None:
     running = node(SLOW, "--processes", "1", PARTBOX_DRAIN_TIMEOUT="0.5s")
     running.publish(2)
     eventually(lambda: running.count("handled 7") == 2, 60)
@@ -194,7 +196,9 @@ def test_a_slow_end_is_given_up_within_the_drain_timeout(node: Callable[..., Nod
     assert running.count("leaving") == 1
 
 
-def test_an_end_that_fails_is_one_line_and_all_is_saved(node: Callable[..., Node]) -> None:
+def test_a_lifespan_that_fails_at_its_end_is_logged_in_one_line_and_all_progress_is_saved(
+    node: Callable[..., Node],
+) -> None:
     running = node(WRONG_END, "--processes", "1")
     running.publish(2)
     eventually(lambda: running.count("handled 7") == 2, 60)
@@ -211,7 +215,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("lifespan", [PLAIN, ASYNC], ids=["sync", "async"])
-def test_it_travels_with_a_program_that_runs_its_own_worker_processes(
+def test_a_program_that_starts_its_own_worker_processes_passes_the_lifespan_to_them(
     tmp_path: Path, dsn: str, forks: Any, lifespan: str
 ) -> None:
     program = tmp_path / "shop.py"
@@ -234,7 +238,7 @@ def lifespan() -> Iterator[State]:
 """
 
 
-def test_a_lifespan_that_does_not_yield_is_named_until_it_does_and_gets_no_partition(
+def test_a_process_whose_lifespan_hangs_gets_no_partition_and_doctor_names_it(
     node: Callable[..., Node], partbox: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault kind: nobody stands behind a call that does not return."""

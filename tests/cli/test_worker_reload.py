@@ -86,7 +86,7 @@ def reloaded(forks, dsn, tmp_path: Path):
 
 
 @pytest.mark.thorough
-def test_an_event_waits_for_its_handler_to_be_written_and_a_syntax_error_for_its_mending(reloaded, dsn):
+def test_the_worker_restarts_when_a_handler_is_written_and_waits_until_a_syntax_error_is_fixed(reloaded, dsn):
     worker = reloaded()
     worker.publish("OrderPaid")
     worker.says("no handler takes 'OrderPaid' of aggregate type", "on_unroutable is 'retry'")
@@ -107,7 +107,7 @@ def test_an_event_waits_for_its_handler_to_be_written_and_a_syntax_error_for_its
 
 
 @pytest.mark.thorough
-def test_what_the_application_says_of_unroutable_events_counts(reloaded, dsn):
+def test_the_on_unroutable_setting_of_the_application_is_respected(reloaded, dsn):
     worker = reloaded(', on_unroutable="dead"')
     worker.publish("OrderPaid")
     worker.says("on_unroutable is 'dead'")
@@ -146,7 +146,7 @@ def test_a_closed_terminal_ends_the_worker_in_order(reloaded):
     assert "has stopped in subscription" in worker.log.read_text()
 
 
-def test_the_end_of_the_work_is_the_end_of_it(forks, dsn, tmp_path: Path):
+def test_with_until_empty_the_reloader_ends_when_everything_is_delivered(forks, dsn, tmp_path: Path):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "more.py").touch()
     (tmp_path / "shop.py").write_text(SHOP.format(dsn=dsn, keywords=""))
@@ -156,7 +156,7 @@ def test_the_end_of_the_work_is_the_end_of_it(forks, dsn, tmp_path: Path):
     assert (worker.wait(), out) == (0, ""), err
 
 
-def test_every_file_of_the_application_counts_and_no_other(tmp_path: Path):
+def test_only_files_of_the_application_are_watched(tmp_path: Path):
     for name in ("shop.py", "deep/below/it.py", "partbox.toml", "notes.txt", ".git/hook.py", "node_modules/x.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
@@ -179,7 +179,7 @@ def test_every_file_of_the_application_counts_and_no_other(tmp_path: Path):
     assert find_change(now, read_stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
 
 
-def test_the_folders_are_those_of_the_application_wherever_it_lies(monkeypatch, tmp_path: Path):
+def test_the_watched_folders_include_the_application_wherever_it_lies(monkeypatch, tmp_path: Path):
     elsewhere, installed, inside = tmp_path / "elsewhere", tmp_path / "lib" / "site-packages", tmp_path / "here" / "in"
     for folder in (elsewhere, installed, inside):
         folder.mkdir(parents=True)
@@ -193,7 +193,7 @@ def test_the_folders_are_those_of_the_application_wherever_it_lies(monkeypatch, 
     assert {*find_roots("no_such_module")} == set()
 
 
-def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(monkeypatch, tmp_path: Path):
+def test_a_stop_signal_between_two_workers_ends_the_reloader(monkeypatch, tmp_path: Path):
     """The signal comes while the files are looked at before the next start."""
     outer = reload._Reloader(("true",), [tmp_path])
 

@@ -325,7 +325,7 @@ def test_every_command_has_three_wrong_inputs_in_the_table():
     assert {command: tried[command] for command in all_commands if tried[command] < 3} == {}
 
 
-def test_what_is_not_ours_in_the_schema_is_named_and_left_alone(shop, conn):
+def test_init_names_foreign_objects_in_the_schema_and_leaves_them_alone(shop, conn):
     for name, statement in [
         ("tables", "create table tables.record (id int)"),
         ("views", "create view views.parked as select 1"),
@@ -341,7 +341,7 @@ def test_what_is_not_ours_in_the_schema_is_named_and_left_alone(shop, conn):
         assert made == (0 if name == "functions" else 1,)
 
 
-def test_words_around_an_error_of_the_database_say_where_to_look(shop, conn):
+def test_a_database_error_is_reported_with_a_hint_to_run_doctor(shop, conn):
     conn.execute("drop table partbox.parked cascade")
     said = run("dead", "count")
     assert "(SQLSTATE 42P01): `partbox doctor` looks for the cause" in said.err

@@ -21,7 +21,7 @@ def delivered_at_least(cluster, count: int) -> Callable[[], bool]:
 @pytest.mark.parametrize(
     ("count", "rest", "processes"), [(400, REST, 1), pytest.param(20_000, None, 2, marks=pytest.mark.soak)]
 )
-def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flight(cluster, count, rest, processes):
+def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_events_in_flight(cluster, count, rest, processes):
     """Publish this many events of 500 aggregates, while nodes of this many processes come and go."""
     first, leaving = cluster.node("first", processes=2), cluster.node("leaving", processes=processes)
     cluster.balanced(2 + processes)

@@ -107,7 +107,7 @@ def skewed(cluster, calendar, clocked, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_node_a_day_ahead_takes_nothing_over_and_loses_nothing_however_its_clock_is_set(skewed):
+def test_a_node_with_a_clock_a_day_ahead_takes_nothing_over_and_loses_nothing(skewed):
     before = skewed.owners()
     with publishing(skewed.cluster.ledger):
         for offset in (DAY, 0.0, -DAY):
@@ -126,7 +126,7 @@ def test_a_node_a_day_ahead_takes_nothing_over_and_loses_nothing_however_its_clo
         assert "buried" not in node.log
 
 
-def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
+def test_a_node_with_a_clock_a_day_ahead_delivers_every_delayed_event_and_none_early(skewed):
     soon, tomorrow = skewed.later(0.5), skewed.later(HALF)
     skewed.handled(soon)
     skewed.deliver()
@@ -138,7 +138,7 @@ def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
 
 
 @pytest.mark.thorough
-def test_a_node_a_day_ahead_purges_what_is_due_alone(skewed):
+def test_a_node_with_a_clock_a_day_ahead_purges_only_records_that_are_due(skewed):
     # Whoever draws an xid while a page is read may leave its floor below its records; a later page's is above them, and
     # is saved with what it brings, or after a minute.
     old = eventually(lambda: skewed.deliver() or skewed.passed())

@@ -24,7 +24,7 @@ def test_a_worker_that_is_not_enabled_says_so_and_delivers_nothing(cluster):
     assert not cluster.owners.consumed()
 
 
-def test_several_databases_have_as_many_processes_each(new_cluster, dsn, fresh_dsn):
+def test_each_of_several_databases_has_the_given_number_of_processes(new_cluster, dsn, fresh_dsn):
     one, two = new_cluster(dsn), new_cluster(fresh_dsn)
     node = one.node("both", "--dsn", dsn, "--dsn", fresh_dsn, processes=2)
     one.balanced(2)
@@ -47,7 +47,7 @@ def test_a_worker_without_its_schema_says_what_to_do(cluster):
     assert "Traceback" not in node.log
 
 
-def test_as_many_handlers_run_at_once_as_concurrency_allows_within_one_partition_too(cluster):
+def test_one_partition_alone_can_use_the_whole_concurrency_of_its_process(cluster):
     cluster.node("node", concurrency=6)
     cluster.balanced(1)
     names = [name for name in cluster.ledger.names if partition_of(name) == partition_of(cluster.ledger.names[0])][:6]

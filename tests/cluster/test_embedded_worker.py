@@ -123,7 +123,7 @@ def test_drain_delivers_what_is_due_and_returns(outbox, greeted, conn):
     assert (instances(conn), owned(conn)) == (0, 0)
 
 
-def test_drain_says_when_its_time_did_not_suffice(dsn):
+def test_a_drain_that_runs_out_of_time_says_so(dsn):
     outbox = Outbox(dsn, drain_timeout=20)
     gate = threading.Event()
 
@@ -136,9 +136,7 @@ def test_drain_says_when_its_time_did_not_suffice(dsn):
     assert outbox.drain(timeout=0.5) is False
 
 
-def test_whoever_waits_for_the_last_event_waits_on_when_the_connection_is_cut_under_the_question(
-    outbox, greeted, conn, caplog, monkeypatch
-):
+def test_wait_until_empty_goes_on_if_its_connection_is_cut_during_a_query(outbox, greeted, conn, caplog, monkeypatch):
     """`_has_news` had found nothing wrong: the server ends the connection while it answers."""
     ask, cut = outstanding_work.read_outstanding, []
 
@@ -170,7 +168,7 @@ def test_an_outbox_that_is_not_enabled_says_so_and_delivers_nothing(dsn, conn, c
 
 
 @pytest.mark.parametrize("wrong", [-1, 0, "4", 2.5, True])
-def test_a_number_of_handlers_or_processes_that_is_none_is_refused_in_one_line(outbox, conn, wrong):
+def test_an_invalid_number_of_handlers_or_processes_is_refused_in_one_line(outbox, conn, wrong):
     for use in (outbox.worker, outbox.drain, outbox.run, outbox.supervisor):
         with pytest.raises(PartboxError, match=rf"^concurrency = {wrong!r} is invalid: give a whole number from 1$"):
             use(concurrency=wrong)
@@ -180,12 +178,12 @@ def test_a_number_of_handlers_or_processes_that_is_none_is_refused_in_one_line(o
     assert instances(conn) == 0
 
 
-def test_who_waits_for_a_worker_that_does_not_run_is_told_so(outbox):
+def test_waiting_for_a_worker_that_has_not_started_is_refused(outbox):
     with pytest.raises(PartboxError, match=r"this worker has not started: use `with outbox\.worker\(\) as worker:`"):
         outbox.worker().wait_until_empty(120)
 
 
-def test_a_worker_that_is_stopped_has_left_and_is_not_buried(outbox, greeted, caplog):
+def test_a_stopped_worker_has_left_and_is_not_buried(outbox, greeted, caplog):
     buried = []
 
     class Watch(Observer):
@@ -242,7 +240,7 @@ def test_a_handler_that_runs_past_the_drain_timeout_is_left_and_its_event_comes_
     assert calls == ["Ada", "Ada"]
 
 
-def test_a_worker_that_has_failed_lets_its_lease_end_and_tells_nothing_else_of_it(dsn, conn, caplog):
+def test_a_failed_worker_lets_its_lease_end_and_says_nothing_more_about_its_heartbeat(dsn, conn, caplog):
     outbox = Outbox(dsn, heartbeat=0.2)
     outbox.register(print, "Greeted")
     with outbox.worker() as worker:

@@ -92,7 +92,7 @@ def has_moved_on(cluster: Cluster, publisher: Persistent) -> None:
 
 
 @pytest.mark.every_version("a standby is promoted")
-def test_with_synchronous_replication_a_failover_loses_nothing_and_nobody_saw_what_it_takes_back(new_cluster, pair):
+def test_a_failover_with_synchronous_replication_loses_nothing_and_no_handler_saw_a_lost_event(new_cluster, pair):
     with psycopg.connect(pair.primary.dsn, autocommit=True) as conn:
         conn.execute("alter system set synchronous_standby_names = '*'")
         conn.execute("select pg_reload_conf()")

@@ -40,7 +40,7 @@ def freeze_and_thaw(cluster, pid, signal_it):
 @pytest.mark.parametrize(
     "whole_node", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["a process", "a node"]
 )
-def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(cluster, whole_node):
+def test_a_process_that_was_frozen_neither_starts_events_of_lost_partitions_nor_saves_them(cluster, whole_node):
     lease = {"lease": 3, "heartbeat": 0.3}
     node = cluster.node("frozen", concurrency=BUSY + 4, **lease)
     other = cluster.node("other", **lease)

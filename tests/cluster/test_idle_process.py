@@ -33,9 +33,7 @@ def beats(cluster, node: str) -> float:
     return row[0] or 0.0
 
 
-def test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_it_owns_nothing_until_it_reads(
-    cluster, proxy
-):
+def test_an_idle_process_is_killed_after_its_handler_and_its_successor_owns_nothing_until_it_can_read(cluster, proxy):
     cut = cluster.node("cut", concurrency=1, lease=LEASE, dsn=proxy.dsn)
     cluster.node("other", lease=LEASE)
     cluster.balanced(2)
@@ -85,7 +83,7 @@ def test_an_embedded_worker_that_cannot_connect_lets_its_lease_end_and_joins_aga
     assert "partbox.not_vouched" in {getattr(record, "event", "") for record in caplog.records}
 
 
-def test_a_process_of_which_every_runner_hangs_outside_of_a_handler_is_killed_after_two_leases(cluster):
+def test_a_process_whose_runners_all_hang_outside_of_a_handler_is_killed_after_two_leases(cluster):
     """Fault kind: nobody stands behind a call that does not return. An observer has no time of its own."""
     folder = cluster.journal.folder
     flags = ["--processes", "1", "--concurrency", "2"]

@@ -5,7 +5,7 @@ from in_use import InUse, Teller, grown, told
 
 
 @pytest.mark.usefixtures("collect")
-def test_what_is_kept_is_in_use_until_it_is_freed(tmp_path):
+def test_kept_memory_is_counted_as_in_use_until_it_is_freed(tmp_path):
     def used() -> InUse:
         Teller(tmp_path).tell()
         return told(tmp_path)
@@ -19,7 +19,7 @@ def test_what_is_kept_is_in_use_until_it_is_freed(tmp_path):
     assert used().blocks - before.blocks < 5_000
 
 
-def test_only_what_exceeds_its_limit_has_grown():
+def test_only_figures_that_exceed_their_tolerance_count_as_growth():
     before = InUse(1.0, 320_000, 17.0)
     assert grown(before, InUse(2.0, 323_000, 18.0)) == {}
     assert grown(before, InUse(2.0, 340_000, 18.0)) == {"blocks": (320_000, 340_000)}

@@ -156,7 +156,7 @@ def at_rest(lasting: Any) -> InUse:
 
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS * 2 + 900)
-def test_a_process_stays_small_and_leaves_nothing_behind_however_long_it_works(lasting):
+def test_a_process_does_not_grow_and_leaves_nothing_behind_however_long_it_works(lasting):
     """A leak is what a process has in use at rest beyond what it had there at half time. Not after its first backlog:
     until each partition has delivered in each way that there is, a process may still get a little larger. Its RSS stays
     as large as the most that was ever in use at once, so there are only limits to that."""

@@ -7,7 +7,7 @@ from waiting import eventually
 
 
 @pytest.mark.thorough
-def test_a_letter_whose_process_dies_before_the_hook_has_returned_is_given_to_the_hook_again(cluster):
+def test_a_dead_letter_is_given_to_the_hook_again_if_the_process_dies_before_the_hook_returns(cluster):
     folder, conn = cluster.journal.folder, cluster.owners.conn
     flags = ["--processes", "2", "--concurrency", "2"]
     node = Node("node", cluster.folder, folder, flags, FAST | {"dsn": cluster.dsn}, application="letter_app:outbox")

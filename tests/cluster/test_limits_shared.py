@@ -12,7 +12,7 @@ RATE = 200
 @pytest.mark.parametrize(
     "seconds", [pytest.param(1.5, id="briefly"), pytest.param(30.0, id="for long", marks=pytest.mark.soak)]
 )
-def test_two_processes_four_and_one_start_together_what_the_rate_allows(cluster, seconds):
+def test_two_four_and_one_processes_together_start_as_many_handlers_as_the_rate_allows(cluster, seconds):
     first, others = cluster.node("first"), [cluster.node("second")]
     cluster.balanced(2)
     cluster.ledger.publish_now(cluster.ledger.names, burst=1 + int(3 * seconds * RATE / 500), event_type="Limited")

@@ -162,7 +162,7 @@ def history(cluster: Any, published: list[LoggedEvent], verdict: HistoryVerdict)
 
 
 @pytest.mark.thorough
-def test_all_that_exists_is_delivered_whatever_was_remembered_of_a_lost_tail(new_cluster, pair, caplog):
+def test_every_existing_event_is_delivered_after_a_failover_that_lost_the_tail_of_the_log(new_cluster, pair, caplog):
     with psycopg.connect(pair.dsns[0], autocommit=True) as conn:
         conn.execute("create table effect (event uuid)")
     cluster = new_cluster(pair.proxy.dsn)

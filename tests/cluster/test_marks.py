@@ -37,7 +37,9 @@ KEPT = {"vacuum full": "vacuum full partbox.meta", "cluster": "cluster partbox.m
 
 
 @pytest.mark.parametrize("rewrite", REWRITES.values(), ids=REWRITES)
-def test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew(conn: psycopg.Connection[Any], rewrite: str) -> None:
+def test_a_rewritten_table_is_not_taken_for_a_copy_and_is_marked_anew(
+    conn: psycopg.Connection[Any], rewrite: str
+) -> None:
     for _ in range(3):
         with conn.transaction():
             conn.execute(rewrite)
@@ -48,20 +50,22 @@ def test_a_table_that_was_rewritten_is_no_copy_and_is_marked_anew(conn: psycopg.
 
 
 @pytest.mark.parametrize("rewrite", KEPT.values(), ids=KEPT)
-def test_what_keeps_transaction_ids_changes_nothing(conn: psycopg.Connection[Any], rewrite: str) -> None:
+def test_a_rewrite_that_keeps_transaction_ids_keeps_the_marks(conn: psycopg.Connection[Any], rewrite: str) -> None:
     conn.execute(rewrite)
     check_server(conn, "partbox")
     assert conn.execute(MARKED).fetchone() == (True,)
 
 
-def test_a_catalog_that_was_made_anew_is_no_copy_also_after_a_rewrite(conn: psycopg.Connection[Any]) -> None:
+def test_a_recreated_catalog_is_not_taken_for_a_copy_even_after_a_rewrite(conn: psycopg.Connection[Any]) -> None:
     """As by pg_upgrade, and in the other order too."""
     for change in (CATALOG_ANEW, REPACKED, CATALOG_ANEW, CATALOG_ANEW, REPACKED, REPACKED):
         conn.execute(change)
         check_server(conn, "partbox")
 
 
-def test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased(dsn: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_database_that_has_lost_all_witnesses_is_refused_until_it_is_rebased(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     conn.execute(CATALOG_ANEW)
     conn.execute(REPACKED)
     for _ in range(2):
@@ -74,14 +78,14 @@ def test_what_has_lost_all_witnesses_is_refused_until_it_is_rebased(dsn: str, co
     check_server(conn, "partbox")
 
 
-def test_another_marker_is_not_the_one_that_the_witnesses_name(conn: psycopg.Connection[Any]) -> None:
+def test_a_marker_other_than_the_one_that_the_witnesses_name_is_a_copy(conn: psycopg.Connection[Any]) -> None:
     conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
     conn.execute("select partbox.mark()")
     with pytest.raises(SchemaError, match="is a logical copy"):
         check_server(conn, "partbox")
 
 
-def test_a_marker_alone_that_somebody_wrote_is_no_rewrite(conn: psycopg.Connection[Any]) -> None:
+def test_a_marker_that_alone_was_written_is_not_taken_for_a_rewrite(conn: psycopg.Connection[Any]) -> None:
     conn.execute("update partbox.meta set value = value where key = 'marker'")
     conn.execute("select partbox.mark()")
     with pytest.raises(SchemaError, match="is a logical copy"):
@@ -103,7 +107,7 @@ def _into_its_own_place(dsn: str, conn: psycopg.Connection[Any], file: Path, ser
 
 @pytest.mark.parametrize("put", [_into_another_database, _into_its_own_place])
 @pytest.mark.parametrize("repacked", [False, True])
-def test_a_dump_in_the_same_cluster_is_a_copy_also_after_a_rewrite(
+def test_a_dump_restored_in_the_same_cluster_is_a_copy_even_after_a_rewrite(
     dsn: str, conn: psycopg.Connection[Any], tmp_path: Path, put: Callable[..., str], repacked: bool
 ) -> None:
     file = tmp_path / "shop.dump"
@@ -146,7 +150,7 @@ def _make_marks_right_by_chance(copy: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("repacked", [False, True])
-def test_a_database_made_from_it_as_a_template_has_its_marks(fresh_dsn: str, repacked: bool) -> None:
+def test_a_database_created_from_ours_as_a_template_keeps_the_marks(fresh_dsn: str, repacked: bool) -> None:
     if repacked:
         with psycopg.connect(fresh_dsn, autocommit=True) as conn:
             conn.execute(REPACKED)
@@ -160,7 +164,7 @@ def test_a_database_made_from_it_as_a_template_has_its_marks(fresh_dsn: str, rep
         check_server(clone, "partbox")
 
 
-def test_a_standby_that_is_promoted_has_its_marks_also_after_a_rewrite(own_server: OwnServer) -> None:
+def test_a_promoted_standby_keeps_the_marks_even_after_a_rewrite(own_server: OwnServer) -> None:
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
         conn.execute(REPACKED)
     with new_folder() as folder, new_standby(own_server.server, folder) as standby:
@@ -170,7 +174,7 @@ def test_a_standby_that_is_promoted_has_its_marks_also_after_a_rewrite(own_serve
             assert promoted.execute(WITNESSED).fetchone() == (True,)
 
 
-def test_a_worker_of_the_least_privileges_marks_anew_and_nobody_else_may(dsn: str) -> None:
+def test_a_worker_of_the_least_privileges_may_mark_anew_and_other_roles_may_not(dsn: str) -> None:
     with cast_of(dsn) as cast, psycopg.connect(dsn, autocommit=True) as owner:
         owner.execute(REPACKED)
         for name in ("publisher", "stranger"):
@@ -184,7 +188,7 @@ def test_a_worker_of_the_least_privileges_marks_anew_and_nobody_else_may(dsn: st
         assert owner.execute(WITNESSED).fetchone() == (True,)
 
 
-def test_a_session_that_cannot_write_is_told_that_it_is_no_copy(conn: psycopg.Connection[Any]) -> None:
+def test_a_session_that_cannot_write_still_learns_that_the_database_is_no_copy(conn: psycopg.Connection[Any]) -> None:
     conn.execute(REPACKED)
     conn.execute("set default_transaction_read_only = on")
     check_server(conn, "partbox")

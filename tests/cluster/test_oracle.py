@@ -17,7 +17,7 @@ def history() -> list[HandlerCall]:
     return [call(one.event, at, at + 1) for at, one in enumerate(LOG, start=1)]
 
 
-def test_a_right_history_has_nothing_wrong():
+def test_a_correct_history_has_no_violation():
     verdict = judge(LOG, history())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
 
@@ -96,5 +96,5 @@ def test_a_handler_that_was_killed_overlaps_nothing():
     assert (verdict.wrong(), [one.event for one in verdict.repeats]) == ({}, ["a1"])
 
 
-def test_a_delivery_of_what_nobody_published_is_unknown():
+def test_a_delivery_of_an_event_that_was_never_published_is_unknown():
     assert judge(LOG, [*history(), call("a4", 8, 9)]).wrong() == {"unknown": 1}

@@ -12,7 +12,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.thorough
-def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(cluster):
+def test_the_processes_of_a_killed_supervisor_release_their_partitions_and_end_by_themselves(cluster):
     killed = cluster.node("killed", processes=1, lease=3, fresh=True)
     cluster.balanced(1)
     with publishing(cluster.ledger, seconds=0.001):

@@ -124,7 +124,7 @@ def publish(dsn, count, aggregates):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("events", "aggregates"), [(400, 80), pytest.param(20_000, 2_000, marks=pytest.mark.soak)])
-def test_a_bug_kills_its_events_in_time_and_holds_up_no_other_aggregate(cluster, events, aggregates):
+def test_events_of_a_buggy_handler_end_dead_in_time_and_hold_up_no_other_aggregate(cluster, events, aggregates):
     """Half of the aggregates fail with an ordinary error: no event of any is ever put off."""
     put_off = []
     (cluster.journal.folder / "bug").touch()
@@ -155,7 +155,7 @@ def test_a_bug_kills_its_events_in_time_and_holds_up_no_other_aggregate(cluster,
         pytest.param(10, 8, 100_000, 2_000, 1_000, 3, marks=pytest.mark.soak),
     ],
 )
-def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
+def test_an_outage_parks_a_bounded_number_of_events_makes_none_dead_and_ends_by_itself(
     cluster, minutes, seconds, events, aggregates, max_parked, max_attempts
 ):
     """For so many minutes; what waits is then looked at for so many seconds."""

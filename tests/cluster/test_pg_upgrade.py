@@ -61,7 +61,7 @@ def standby(own_server: Any, folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
+def test_workers_go_on_after_a_pg_upgrade(old_and_new, consumer):
     old, new = old_and_new
     dsn = migrated(old.dsn, "shop")
     Outbox(dsn).subscriptions.create("audit")  # all of it is still to come there
@@ -99,7 +99,7 @@ def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
 
 
 @pytest.mark.thorough
-def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, standby, consumer, tmp_path):
+def test_workers_go_on_at_a_standby_that_is_promoted(own_server, standby, consumer, tmp_path):
     """Handlers run, and more is read, when the primary crashes; the standby has all that was published."""
     primary = own_server.server
     hosts = ",".join([psycopg.conninfo.conninfo_to_dict(own_server.dsn)["host"], str(standby)])

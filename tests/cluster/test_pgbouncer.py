@@ -81,7 +81,7 @@ def publish_in_all_ways(outbox: Outbox, conn: psycopg.Connection[Any], mark: str
     return 2 * (16 + 7 + 30 + 30 + 7 + 8)
 
 
-async def test_every_way_to_publish_passes_and_so_does_a_worker_in_the_application(new_pgbouncer, cast, conn):
+async def test_every_way_to_publish_and_an_embedded_worker_work_through_pgbouncer(new_pgbouncer, cast, conn):
     """One session of the server for all of them: what one leaves in it the next one meets."""
     pgbouncer = new_pgbouncer(size=1)
     told: list[Event] = []
@@ -107,7 +107,7 @@ async def test_every_way_to_publish_passes_and_so_does_a_worker_in_the_applicati
     assert len(seen) == len(set(seen)) == published
 
 
-def test_a_worker_that_listens_past_it_is_woken_by_who_publishes_through_it(new_pgbouncer, cast, conn, monkeypatch):
+def test_a_worker_that_listens_past_pgbouncer_is_woken_by_publishers_behind_it(new_pgbouncer, cast, conn, monkeypatch):
     heard, hear = [], Listener.handle_notification
     monkeypatch.setattr(
         Listener, "handle_notification", lambda self, payload: (heard.append(payload), hear(self, payload))
@@ -127,7 +127,7 @@ def test_a_worker_that_listens_past_it_is_woken_by_who_publishes_through_it(new_
     assert {str(partition_of(key)) for key in "abc"} & {*heard}
 
 
-def test_a_worker_whose_listener_is_refused_by_it_stays_awake(new_pgbouncer, cast, conn, caplog):
+def test_a_worker_whose_listener_pgbouncer_refuses_stays_awake(new_pgbouncer, cast, conn, caplog):
     pgbouncer, seen = new_pgbouncer(), []
     through = pgbouncer.dsn(cast.worker)
     worker = Outbox(through, pooler=True, bell="on", listen_dsn=through)
@@ -143,7 +143,7 @@ def test_a_worker_whose_listener_is_refused_by_it_stays_awake(new_pgbouncer, cas
     assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (None,)
 
 
-def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, monkeypatch, tmp_path, capsys):
+def test_users_who_have_not_configured_the_pooler_are_told_how_to(new_pgbouncer, cast, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pooled_shop.py").write_text("from partbox import Outbox\noutbox = Outbox()\noutbox.on('A')(print)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -167,7 +167,9 @@ def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, mon
 
 
 @pytest.mark.thorough
-def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer, cast, conn, new_cluster, unprepared):
+def test_a_cluster_behind_pgbouncer_survives_kills_a_join_and_a_restart_of_pgbouncer(
+    new_pgbouncer, cast, conn, new_cluster, unprepared
+):
     for statement in FOR_POOLED_WORKERS:
         conn.execute(sql.SQL(statement).format(sql.Identifier(cast.worker)))
     pgbouncer, cluster = new_pgbouncer(), new_cluster(cast.dsn)

@@ -47,7 +47,7 @@ def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds
 
 
 @pytest.mark.thorough
-def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(ward):
+def test_innocent_events_beside_poison_are_not_dead_lettered_even_with_two_attempts(ward):
     """One process of four handlers: while the poison runs, three others of its partition or another do."""
     ward.names = ward.names[:12]
     ward.publish(1, seconds=0.2)
@@ -68,7 +68,7 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
 
 
 @pytest.mark.thorough
-def test_a_handler_that_takes_too_much_memory_ends_dead_and_nothing_beside_it_does(ward):
+def test_an_event_whose_handler_takes_too_much_memory_ends_dead_and_no_other_does(ward):
     """The kernel kills its process, each time that it runs: the largest one in a control group of the whole node.
 
     While that one ends the kernel may kill another, too: a worker process. If none is left at that moment it takes the

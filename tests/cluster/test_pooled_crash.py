@@ -136,7 +136,7 @@ def lose_a_tail(dsn: str, gate: Gate, seen: set[UUID]) -> int:
     return len(published - events(dsn))
 
 
-def test_what_gets_the_ids_of_events_that_a_crash_has_lost_is_delivered(own_server, pgbouncer, gate, caplog):
+def test_events_that_reuse_the_ids_of_events_lost_in_a_crash_are_delivered(own_server, pgbouncer, gate, caplog):
     seen: set[UUID] = set()
     with delivering(pgbouncer.dsn(), gate, seen):
         for _ in range(5):

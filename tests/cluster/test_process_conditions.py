@@ -145,7 +145,7 @@ WORKER = ("worker", "conditions_app:outbox", "--processes", "1", "--until-empty"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_delivers_whatever_the_application_changes(
+def test_a_worker_command_delivers_whatever_the_application_changes_in_its_process(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, change: str
 ) -> None:
     log = ledger.with_name("log")
@@ -170,7 +170,7 @@ STARTED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", STARTED)
-def test_it_delivers_however_it_is_started(
+def test_a_worker_command_delivers_however_it_is_started(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str
 ) -> None:
     run_started(how, (str(PARTBOX), *WORKER), start())
@@ -200,7 +200,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_worker_inside_an_application_delivers_whatever_that_changes(
+def test_an_embedded_worker_delivers_whatever_the_application_changes_in_its_process(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, change: str
 ) -> None:
     log, program, given = ledger.with_name("log"), ledger.with_name("program.py"), start(CHANGES[change])

@@ -112,7 +112,7 @@ def bury(cluster) -> Callable[..., Replayed]:
 
 @pytest.mark.thorough
 @sizes
-def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_the_order(cluster, bury, each):
+def test_workers_killed_in_the_middle_of_a_full_replay_lose_nothing_and_keep_the_order(cluster, bury, each):
     dead = each * AGGREGATES
     nodes = [cluster.node("one", processes=2), cluster.node("two", processes=1)]
     cluster.balanced(3)
@@ -142,7 +142,7 @@ def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_t
 
 @pytest.mark.thorough
 @sizes
-def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_does_the_rest(cluster, bury, each):
+def test_a_killed_replay_has_replayed_whole_aggregates_and_a_second_one_does_the_rest(cluster, bury, each):
     cluster.node("one", processes=2)
     cluster.balanced(2)
     with publishing(cluster.ledger, threads=1, seconds=0.001):
@@ -169,7 +169,7 @@ def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_
 
 
 @pytest.mark.thorough
-def test_replayed_events_come_before_what_their_owner_has_read_but_not_started(cluster):
+def test_replayed_events_come_before_events_that_their_owner_has_read_but_not_started(cluster):
     cluster.node("node")
     cluster.balanced(1)
     names = [name for name in cluster.ledger.names if partition_of(name) == partition_of(cluster.ledger.names[0])]

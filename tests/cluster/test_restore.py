@@ -63,7 +63,9 @@ def consumer(tmp_path: Path) -> Iterator[Callable[[str, str], Consumer]]:
 
 
 @pytest.mark.thorough
-def test_a_dump_of_an_outbox_at_work_goes_on_in_another_cluster(dsn, conn, ledger, consumer, elsewhere, tmp_path):
+def test_delivery_goes_on_in_another_cluster_from_a_dump_of_a_busy_outbox(
+    dsn, conn, ledger, consumer, elsewhere, tmp_path
+):
     file = tmp_path / "shop.dump"
     _dumped_at_work(dsn, conn, ledger, consumer, file)
     restore(elsewhere, file)

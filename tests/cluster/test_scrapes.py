@@ -43,7 +43,7 @@ def new_database_dsn(server, template) -> Iterator[str]:
         yield dsn
 
 
-def test_counters_add_up_to_what_became_of_the_events(cluster, start):
+def test_counters_add_up_to_the_outcomes_of_the_events(cluster, start):
     node = start("one", processes=2)
     cluster.balanced(2)
     publish(cluster.dsn, "Good", 200)
@@ -71,7 +71,7 @@ def test_counters_add_up_to_what_became_of_the_events(cluster, start):
     assert numbers.of("partitions_assigned_here") == 256
 
 
-def test_every_metric_of_the_table_is_exposed_with_exactly_its_labels_beside_the_page(cluster, start):
+def test_every_documented_metric_is_exposed_with_exactly_its_labels_beside_the_dashboard(cluster, start):
     node = start("one")
     publish(cluster.dsn, "Good", 1)
     settled(node, "delivered_total", 1, handler="good")
@@ -104,7 +104,7 @@ def test_every_metric_of_the_table_is_exposed_with_exactly_its_labels_beside_the
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
-def test_a_killed_process_takes_no_count_with_it_and_all_its_gauges(cluster, start):
+def test_a_killed_process_loses_no_counts_and_its_gauges_disappear(cluster, start):
     node = start("one", processes=2)
     cluster.balanced(2)
     publish(cluster.dsn, "Good", 300)
@@ -140,7 +140,7 @@ def test_a_killed_process_takes_no_count_with_it_and_all_its_gauges(cluster, sta
     settled(node, "delivered_total", 450, handler="good")
 
 
-def test_two_nodes_count_what_is_theirs_and_see_the_same_database(cluster, start):
+def test_two_nodes_count_their_own_deliveries_and_see_the_same_database(cluster, start):
     one, two = start("one"), start("two")
     cluster.balanced(2)
     publish(cluster.dsn, "Good", 300, keys=200)
@@ -163,7 +163,7 @@ def test_two_nodes_count_what_is_theirs_and_see_the_same_database(cluster, start
     assert numbers.of("handover_seconds_count") >= 1
 
 
-def test_gauges_tell_what_runs_now(cluster, start):
+def test_gauges_show_the_handlers_that_run_now(cluster, start):
     node = start("one")
     gate = cluster.gate()
     publish(cluster.dsn, "Slow", 3, gate=str(gate))
@@ -175,7 +175,7 @@ def test_gauges_tell_what_runs_now(cluster, start):
     assert settled(node, "delivered_total", 3, handler="slow").of("handler_seconds_sum", handler="slow") > 0
 
 
-def test_a_node_that_works_lives_and_is_ready_and_one_that_stops_is_not(cluster, start):
+def test_a_working_node_is_alive_and_ready_and_a_stopping_one_is_not_ready(cluster, start):
     node = start("one")
     eventually(lambda: node.probe("/readyz")[0] == 200, PATIENCE, 0.1)
     status, body = node.probe("/healthz")
@@ -191,7 +191,7 @@ def test_a_node_that_works_lives_and_is_ready_and_one_that_stops_is_not(cluster,
     assert node.node.wait() == 0
 
 
-def test_a_database_that_is_away_is_seen_and_the_node_lives_on(cluster, start, own_server):
+def test_a_lost_database_is_reported_and_the_node_lives_on(cluster, start, own_server):
     node = start("one", dsn=own_server.dsn)
     publish(own_server.dsn, "Good", 10)
     settled(node, "delivered_total", 10, handler="good")
@@ -209,7 +209,7 @@ def test_a_database_that_is_away_is_seen_and_the_node_lives_on(cluster, start, o
 
 
 @pytest.mark.thorough
-def test_of_two_databases_every_series_names_its_own(cluster, new_database_dsn):
+def test_every_series_of_a_node_with_two_databases_names_its_database(cluster, new_database_dsn):
     flags = ["--processes", "1", "--http", ":0", "--dsn", cluster.dsn, "--dsn", new_database_dsn]
     node = Node("one", cluster.folder, cluster.journal.folder, flags, FAST, "metrics_app:outbox")
     cluster.nodes.append(node)
@@ -228,7 +228,7 @@ def test_of_two_databases_every_series_names_its_own(cluster, new_database_dsn):
     [("nonsense", "nonsense (from --http) is invalid: give HOST:PORT"), ("127.0.0.1:99999", "must be HOST:PORT")],
     ids=["no address", "no port"],
 )
-def test_a_wrong_address_is_one_line_and_starts_nothing(cluster, given, says):
+def test_a_wrong_http_address_is_a_one_line_error_and_starts_nothing(cluster, given, says):
     node = Node("one", cluster.folder, cluster.journal.folder, ["--http", given], FAST | {"dsn": cluster.dsn})
     cluster.nodes.append(node)
     assert node.wait() == 1
@@ -237,7 +237,7 @@ def test_a_wrong_address_is_one_line_and_starts_nothing(cluster, given, says):
     assert cluster.owners.instances() == {}
 
 
-def test_an_address_that_is_taken_is_one_line_and_starts_nothing(cluster):
+def test_a_taken_http_address_is_a_one_line_error_and_starts_nothing(cluster):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         node = Node("one", cluster.folder, cluster.journal.folder, ["--http", address], FAST | {"dsn": cluster.dsn})
@@ -248,7 +248,7 @@ def test_an_address_that_is_taken_is_one_line_and_starts_nothing(cluster):
     assert cluster.owners.instances() == {}
 
 
-def test_nothing_listens_unless_it_is_asked_for(cluster):
+def test_a_node_does_not_listen_for_http_unless_it_is_asked_to(cluster):
     node = cluster.node("one")
     cluster.balanced(1)
     fds = [Path(f"/proc/{pid}/fd") for pid in node.family()]

@@ -87,7 +87,7 @@ def complaints(node):
     return [line for line in node.log.splitlines() if FULL_DISK in line]
 
 
-def test_publishing_fails_whole_and_goes_on_with_delivery_when_there_is_room_again(cluster, disk):
+def test_publishing_on_a_full_disk_fails_as_a_whole_and_all_goes_on_when_there_is_room_again(cluster, disk):
     ledger, conn = cluster.ledger, cluster.owners.conn
     node = cluster.node("node", lease=30)
     cluster.balanced(1)
@@ -135,7 +135,7 @@ def short_of_wal(own_server):
         subprocess.run(["mv", disk.folder / "wal", wal], check=True)
 
 
-def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_started_with_room(
+def test_a_full_wal_disk_ends_the_server_and_all_goes_on_once_it_is_restarted_with_room(
     short_of_wal, own_server, new_cluster
 ):
     server, disk = short_of_wal

@@ -75,7 +75,7 @@ def not_ready(watched: Watched) -> tuple[list[str], dict[str, Any]]:
     return body["problems"], body
 
 
-def test_one_that_is_away_at_the_start_is_tried_again_while_the_other_is_delivered(cluster, start, own_server):
+def test_a_database_unreachable_at_the_start_is_retried_while_the_other_one_is_delivered(cluster, start, own_server):
     here, away = name_of(cluster.dsn), name_of(own_server.dsn)
     publish(own_server.dsn, "Good", 5)
     own_server.server.stop("immediate")
@@ -101,7 +101,7 @@ def test_one_that_is_away_at_the_start_is_tried_again_while_the_other_is_deliver
         assert sorted(line["database"] for line in said(node, event)) == sorted([here, away]), event
 
 
-def test_one_that_is_lost_later_is_missed_by_nobody_else_and_comes_back(cluster, start, own_server):
+def test_a_database_lost_later_disturbs_no_other_one_and_comes_back(cluster, start, own_server):
     here, lost = name_of(cluster.dsn), name_of(own_server.dsn)
     watched = Watched(start(cluster.dsn, own_server.dsn))
     eventually(lambda: ready(watched), PATIENCE, 0.1)
@@ -119,7 +119,7 @@ def test_one_that_is_lost_later_is_missed_by_nobody_else_and_comes_back(cluster,
     eventually(lambda: ready(watched), PATIENCE, 0.1)
 
 
-def test_a_schema_that_is_missing_in_one_is_an_error_with_the_remedy_and_goes_on_by_itself_once_it_is_there(
+def test_a_database_without_the_schema_is_an_error_with_the_remedy_and_is_served_once_it_is_migrated(
     cluster, start, empty_dsn
 ):
     bare = name_of(empty_dsn)
@@ -141,7 +141,7 @@ def test_a_schema_that_is_missing_in_one_is_an_error_with_the_remedy_and_goes_on
 
 
 @pytest.mark.thorough
-def test_a_schema_that_is_made_a_copy_in_one_ends_its_processes_and_nothing_else(cluster, start, second):
+def test_a_schema_that_turns_into_a_copy_ends_the_processes_of_its_database_only(cluster, start, second):
     here, lost = name_of(cluster.dsn), name_of(second)
     node = start(cluster.dsn, second, log_format="json")
     watched = Watched(node)
@@ -161,7 +161,7 @@ def test_a_schema_that_is_made_a_copy_in_one_ends_its_processes_and_nothing_else
     assert node.stop() == 0
 
 
-def test_if_none_can_be_worked_for_it_is_one_line_and_the_exit_code_as_with_one(start, empty_dsn):
+def test_if_no_database_can_be_worked_for_it_is_a_one_line_error_with_the_exit_code_as_for_one(start, empty_dsn):
     away = "postgresql://ada:s3cret@127.0.0.1:1/shop"
     node = start(away, empty_dsn, flags=[])
     assert node.wait() == 1
@@ -172,7 +172,7 @@ def test_if_none_can_be_worked_for_it_is_one_line_and_the_exit_code_as_with_one(
     assert "s3cret" not in node.log
 
 
-def test_until_empty_ends_with_1_and_names_whom_it_could_not_work_for(cluster, start):
+def test_until_empty_ends_with_1_and_names_the_databases_that_it_could_not_work_for(cluster, start):
     publish(cluster.dsn, "Good", 20)
     node = start(cluster.dsn, "postgresql://127.0.0.1:1/shop", flags=["--until-empty"], log_format="json")
     assert node.wait() == 1
@@ -182,7 +182,7 @@ def test_until_empty_ends_with_1_and_names_whom_it_could_not_work_for(cluster, s
     assert said(node, "all_delivered") == []
 
 
-def test_until_empty_of_several_that_are_all_there_is_0(cluster, start, second):
+def test_until_empty_ends_with_0_if_every_database_is_reachable(cluster, start, second):
     for dsn in (cluster.dsn, second):
         publish(dsn, "Good", 20)
     node = start(cluster.dsn, second, flags=["--until-empty"], log_format="json")
@@ -191,7 +191,7 @@ def test_until_empty_of_several_that_are_all_there_is_0(cluster, start, second):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_does_not_wait_for_one_that_is_being_connected_to(cluster, start, mute, number):
+def test_a_stop_does_not_wait_for_a_database_that_is_being_connected_to(cluster, start, mute, number):
     """It would answer in a minute, which is more than the test waits for the end."""
     node = start(cluster.dsn, mute, lease=60, heartbeat=1)
     cluster.balanced(1)
@@ -202,7 +202,7 @@ def test_a_stop_does_not_wait_for_one_that_is_being_connected_to(cluster, start,
     assert "s3cret" not in node.log
 
 
-def test_a_stop_while_one_is_tried_again_is_a_stop(cluster, start):
+def test_a_stop_works_while_a_database_is_being_retried(cluster, start):
     node = start(cluster.dsn, "postgresql://127.0.0.1:1/shop")
     cluster.balanced(1)
     eventually(lambda: "] shop: cannot connect" in node.log, PATIENCE, 0.05)
@@ -211,7 +211,7 @@ def test_a_stop_while_one_is_tried_again_is_a_stop(cluster, start):
 
 
 @pytest.mark.thorough
-def test_a_second_database_may_be_migrated_at_its_first_start_whenever_that_is(cluster, start, own_server):
+def test_a_second_database_is_migrated_at_its_first_start_whenever_that_is(cluster, start, own_server):
     execute(own_server.server.dsn, "create database {}", "later")
     later = make_conninfo(own_server.server.dsn, dbname="later")
     own_server.server.stop("immediate")
@@ -224,7 +224,9 @@ def test_a_second_database_may_be_migrated_at_its_first_start_whenever_that_is(c
     settled(watched, "delivered_total", 1, handler="good", database="later")
 
 
-def test_a_relay_makes_its_subscription_in_each_when_that_can_be_reached(cluster, own_server, forks, tmp_path):
+def test_a_relay_creates_its_subscription_in_each_database_once_that_can_be_reached(
+    cluster, own_server, forks, tmp_path
+):
     with psycopg.connect(cluster.dsn, autocommit=True) as conn:
         Planter(conn).publish("1", event_type="Here")
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:

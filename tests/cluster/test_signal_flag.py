@@ -25,7 +25,7 @@ print(flag.is_set())
 """
 
 
-def test_a_shower_of_signals_sets_the_flag_and_stops_nobody(tmp_path):
+def test_many_signals_at_once_set_the_flag_and_interrupt_no_thread(tmp_path):
     program = tmp_path / "shower.py"
     program.write_text(PROGRAM)
     process = shared().start("python", str(program))

@@ -80,6 +80,6 @@ print(signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before)
 """
 
 
-def test_the_first_process_that_is_spawned_is_protected_from_birth_too():
+def test_the_first_spawned_process_is_protected_from_signals_from_its_start_too():
     done = subprocess.run([sys.executable, "-c", BORN], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["True"] * 3

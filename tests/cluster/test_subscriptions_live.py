@@ -55,7 +55,7 @@ def delivered_at_least(consumer: Consumer, count: int) -> None:
     eventually(lambda: len(consumer.journal.ended()) >= count, interval=0.05)
 
 
-def test_two_subscriptions_get_every_event_each_by_itself(conn, ledger, commands, consumer):
+def test_two_subscriptions_each_get_every_event_independently(conn, ledger, commands, consumer):
     """One of them begins amid the traffic, and a process of the other is killed."""
     default, audit = consumer("default"), consumer("audit")
     node = default.start(processes=2)
@@ -118,7 +118,7 @@ def test_workers_that_start_in_a_paused_subscription_own_nothing_until_it_is_res
 
 
 @pytest.mark.thorough
-def test_replays_amid_traffic_deliver_again_in_order_from_there_on_and_nothing_below(conn, ledger, commands, consumer):
+def test_replays_under_traffic_redeliver_in_order_from_their_start_and_nothing_below(conn, ledger, commands, consumer):
     audit = consumer("audit")
     commands.create("audit")
     audit.start(processes=2)

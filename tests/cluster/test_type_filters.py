@@ -40,7 +40,7 @@ def left(conn) -> list[tuple]:
     return conn.execute(query).fetchall()
 
 
-def test_only_the_types_that_are_wanted_are_delivered_and_the_others_leave_no_trace(outbox, got, conn, drain):
+def test_only_wanted_types_are_delivered_and_other_events_leave_no_trace(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Failed"])
     publish(outbox, 600)
     drain(outbox, "urgent")
@@ -53,7 +53,7 @@ def test_only_the_types_that_are_wanted_are_delivered_and_the_others_leave_no_tr
     assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
 
 
-def test_several_types_and_all_types(outbox, got, conn, drain):
+def test_a_subscription_may_want_several_types_or_all_types(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Failed", "Paid"])
     publish(outbox, 30)
     drain(outbox, "urgent")
@@ -68,7 +68,7 @@ def test_a_log_of_unwanted_types_only_is_consumed(outbox, got, conn, drain):
     assert left(conn) == [("done", 2_000)]
 
 
-def test_an_unwanted_event_waits_for_no_failed_one_of_its_aggregate_and_is_not_parked(dsn, conn, drain):
+def test_an_unwanted_event_is_not_parked_behind_a_failed_one_of_its_aggregate(dsn, conn, drain):
     outbox = Outbox(dsn)
     calls: list[int] = []
 

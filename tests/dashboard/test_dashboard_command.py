@@ -36,7 +36,7 @@ def served(line: str) -> tuple[http.client.HTTPConnection, str]:
     return http.client.HTTPConnection(address.netloc, timeout=30), address.fragment.removeprefix("token=")
 
 
-def test_it_prints_its_address_and_ctrl_c_ends_it_at_once_with_a_stream_open(run, dsn):
+def test_the_command_prints_its_address_and_ctrl_c_ends_it_despite_an_open_stream(run, dsn):
     process = run("dashboard", "--dsn", dsn, "--http", ":0")
     connection, token = served(process.stdout.readline())
     assert len(token) >= 20
@@ -69,7 +69,7 @@ def test_the_token_of_the_environment_is_used(run, dsn):
         (("--dsn", "postgresql://shop:hunter2@127.0.0.1:1/shop"), "cannot use the database"),
     ],
 )
-def test_what_is_wrong_is_one_line(run, dsn, arguments, said):
+def test_a_wrong_argument_is_reported_in_one_line(run, dsn, arguments, said):
     process = run("dashboard", "--http", ":0", *(arguments if "--dsn" in arguments else ("--dsn", dsn, *arguments)))
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err.count("\n"), said in err) == (1, "", 1, True), err
@@ -98,7 +98,7 @@ def test_the_token_is_no_part_of_what_config_prints(run):
     assert "chosen" not in out + err
 
 
-def test_the_demo_serves_the_page_with_the_letters_of_its_own_view(run, empty_dsn):
+def test_the_demo_serves_the_page_with_the_same_process_letters_as_its_own_view(run, empty_dsn):
     process = run("demo", "--dsn", empty_dsn, "--processes", "2", "--rate", "100", "--no-chaos")
     line = next(line for line in process.stdout if "live page:" in line)
     connection, token = served(line)

@@ -44,7 +44,7 @@ class Doctor:
             await self.diagnosis._running
 
 
-async def test_it_examines_when_somebody_watches_and_not_again_for_some_seconds():
+async def test_doctor_examines_when_somebody_watches_and_not_again_for_some_seconds():
     doctor = Doctor()
     assert doctor.diagnosis.report is None
     assert await doctor.begin_if_due() == 1
@@ -74,7 +74,7 @@ async def test_an_examination_that_takes_long_is_repeated_more_rarely():
     assert await doctor.begin_if_due(0.2) == 2
 
 
-async def test_a_failure_is_said_without_secrets_and_what_was_found_stays(caplog):
+async def test_a_failed_examination_is_reported_without_secrets_and_the_last_report_stays(caplog):
     doctor = Doctor()
     await doctor.begin_if_due()
     doctor.fails = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")

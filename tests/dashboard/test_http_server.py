@@ -93,7 +93,7 @@ def greeting(server: HttpServer) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_it_answers_when_start_returns_and_says_where(serve, host):
+def test_the_server_answers_at_its_address_as_soon_as_start_returns(serve, host):
     server = serve(host=host)
     assert server.url.startswith(f"http://{host}:")
     assert greeting(server) == b"hello"
@@ -104,7 +104,7 @@ def test_it_answers_when_start_returns_and_says_where(serve, host):
         greeting(server)
 
 
-def test_an_open_stream_does_not_hold_it(serve):
+def test_an_open_stream_does_not_delay_the_stop_of_the_server(serve):
     server = serve()
     with asked(server, "/stream") as response:
         assert response.readline() == b"tick\n"
@@ -113,7 +113,7 @@ def test_an_open_stream_does_not_hold_it(serve):
         response.read()  # it ended as a stream ends, not broken off
 
 
-def test_many_start_and_stop_on_the_same_port(serve):
+def test_servers_can_start_one_after_another_on_the_same_port(serve):
     first = serve()
     port = urlsplit(first.url).port
     first.stop()
@@ -150,7 +150,7 @@ def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(ser
     eventually(answers)
 
 
-def test_who_says_nothing_makes_room_for_who_comes_later(serve, monkeypatch):
+def test_an_idle_connection_is_dropped_for_a_newer_one(serve, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     server = serve()
     idle = [dialled(server) for _ in range(3)]
@@ -161,14 +161,14 @@ def test_who_says_nothing_makes_room_for_who_comes_later(serve, monkeypatch):
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: h"], ids=["nothing", "half a head"])
-def test_who_sends_no_request_is_not_waited_for(serve, monkeypatch, said):
+def test_a_connection_without_a_complete_request_is_dropped_after_a_timeout(serve, monkeypatch, said):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with dialled(serve()) as connection:
         connection.sendall(said)
         assert is_dropped(connection)
 
 
-def test_half_a_second_request_is_not_waited_for_either(serve, monkeypatch):
+def test_a_connection_with_an_incomplete_second_request_is_dropped_after_a_timeout(serve, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with dialled(serve()) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -182,14 +182,14 @@ def test_half_a_second_request_is_not_waited_for_either(serve, monkeypatch):
 HALF = b"POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf"
 
 
-def test_who_sends_half_a_body_is_not_waited_for(serve, monkeypatch):
+def test_a_connection_with_an_incomplete_body_is_dropped_after_a_timeout(serve, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.1)
     with dialled(serve()) as connection:
         connection.sendall(HALF)
         assert is_dropped(connection)
 
 
-def test_who_sends_half_a_body_makes_room_before_who_is_not_answered_yet(serve, monkeypatch):
+def test_a_connection_with_an_incomplete_body_is_dropped_before_one_that_awaits_its_answer(serve, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     server = serve()
     with ExitStack() as links:
@@ -215,7 +215,7 @@ def test_a_body_in_pieces_and_requests_sent_ahead_are_answered(serve, monkeypatc
     assert found.count(b"\r\n\r\n9") == 2
 
 
-def test_uvicorn_is_used_by_what_it_promises_alone(serve):
+def test_uvicorn_still_has_the_features_that_the_connection_limits_rely_on(serve):
     """The limits stand on these two."""
     where = f"uvicorn {uvicorn.__version__}, see partbox/http/connections.py:"
     assert issubclass(connections.H11Protocol, asyncio.Protocol), f"{where} its protocol is no asyncio.Protocol"
@@ -225,7 +225,7 @@ def test_uvicorn_is_used_by_what_it_promises_alone(serve):
         assert named == str(connection.getsockname()), f"{where} an application does not hear who asks"
 
 
-def test_a_stream_outlives_the_patience_with_those_who_send_nothing(serve, monkeypatch):
+def test_a_stream_outlives_the_request_timeout(serve, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with asked(serve(), "/stream") as response:
         assert [response.readline() for _ in range(4)] == [b"tick\n"] * 4
@@ -235,13 +235,13 @@ def test_stop_before_start_is_fine():
     HttpServer(hello).stop()
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch):
+def test_without_the_http_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PartboxError, match=r"needs uvicorn: pip install 'partbox\[http\]'"):
         HttpServer(hello).start()
 
 
-def test_it_listens_on_this_machine_alone_unless_told_otherwise(serve):
+def test_the_server_listens_only_on_the_loopback_address_by_default(serve):
     server = serve()
     # Every machine has this address too, and who listens on all addresses listens on it.
     with pytest.raises(OSError, match="refused"):

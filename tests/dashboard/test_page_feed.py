@@ -42,7 +42,7 @@ async def keep_refreshing(feed: Feed, turns: int, name: str | None = None) -> di
         return feed.build_frame(name, history=True)
 
 
-async def test_many_who_watch_cost_one_look_and_nobody_costs_none(overview_cache):
+async def test_many_watchers_share_one_database_query_and_without_watchers_there_is_none(overview_cache):
     feed = Feed(overview_cache, "partbox")
     await asyncio.gather(*(keep_refreshing(feed, 5) for _ in range(20)))
     assert overview_cache.looks <= 7
@@ -53,7 +53,7 @@ async def test_many_who_watch_cost_one_look_and_nobody_costs_none(overview_cache
     assert overview_cache.looks > looks
 
 
-async def test_the_same_look_twice_is_one_point_of_the_charts(overview_cache):
+async def test_the_same_database_snapshot_shown_twice_is_one_point_of_the_charts(overview_cache):
     feed = Feed(overview_cache, "partbox")
     assert len((await keep_refreshing(feed, 5))["history"]) == 1
     overview_cache.next = overview(seconds=1)
@@ -71,13 +71,13 @@ async def test_an_error_is_said_and_the_last_state_stays(overview_cache):
     assert (await keep_refreshing(feed, 2))["error"] is None
 
 
-async def test_a_fault_in_a_look_leaves_nobody_waiting(overview_cache, caplog):
+async def test_an_unexpected_error_in_a_refresh_leaves_no_watcher_waiting(overview_cache, caplog):
     overview_cache.next = KeyError("of ours")
     assert "of ours" in (await keep_refreshing(Feed(overview_cache, "partbox"), 2))["error"]
     assert "cannot show" in caplog.text
 
 
-async def test_who_stops_does_not_wait_for_the_next_look(overview_cache, monkeypatch):
+async def test_a_watcher_that_stops_does_not_wait_for_the_next_refresh(overview_cache, monkeypatch):
     monkeypatch.setattr(feed, "REFRESH_INTERVAL", 60.0)
     watching, stopping = Feed(overview_cache, "partbox"), asyncio.Event()
     with watching.keep_refreshing():
@@ -87,7 +87,7 @@ async def test_who_stops_does_not_wait_for_the_next_look(overview_cache, monkeyp
     watching._reader.cancel()
 
 
-async def test_owners_are_places_in_the_list_of_processes(overview_cache):
+async def test_owners_are_given_as_positions_in_the_list_of_processes(overview_cache):
     gone = cluster([ADA, BOB, None] + [BOB] * 253)
     overview_cache.next = overview(replace(gone, instances=gone.instances[:1]))
     frame = await keep_refreshing(Feed(overview_cache, "partbox"), 2)

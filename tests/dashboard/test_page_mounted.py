@@ -89,7 +89,7 @@ def mounted(dsn: str) -> Iterator[Callable[..., Served]]:
 
 
 @pytest.mark.parametrize("app", [in_starlette, in_fastapi, beside_django, by_hand])
-def test_it_is_served_below_its_path_and_the_application_keeps_its_own(mounted, plant, app):
+def test_the_page_is_served_below_its_path_and_the_application_keeps_its_own_routes(mounted, plant, app):
     record = plant.park("7")
     served = mounted(app)
     assert served.get("/").body == b"the shop"
@@ -126,7 +126,7 @@ def test_the_application_says_who_may_look_and_who_may_act(mounted, plant, caplo
     assert f"page: dead/discard of [{record}] in subscription 'default' by ada" in caplog.text
 
 
-def test_what_somebody_does_here_is_noted_as_his(mounted, plant):
+def test_actions_on_the_page_are_recorded_with_the_user_of_the_application(mounted, plant):
     one, *_ = (plant.park(key) for key in "789")
     served = mounted()
     served.post("/outbox/api/dead/discard", ADA, token=None, records=[one])
@@ -136,11 +136,11 @@ def test_what_somebody_does_here_is_noted_as_his(mounted, plant):
 
 
 @pytest.mark.parametrize("judged", [None, False, "", 0])
-def test_an_answer_that_names_nobody_is_a_refusal(mounted, judged):
+def test_an_authorization_result_that_names_no_user_is_a_refusal(mounted, judged):
     assert mounted(may=lambda request, action: judged).get("/outbox/api/dead").status == 403
 
 
-def test_a_right_by_cookie_is_not_lent_to_another_site_whose_links_lead_here_all_the_same(mounted, plant):
+def test_requests_from_another_site_cannot_use_a_cookie_but_its_links_still_open_the_page(mounted, plant):
     record = plant.park("7")
     served = mounted(may=lambda request, action: request.cookies.get("user"))
     cookie = {"cookie": "user=ada"}
@@ -162,7 +162,7 @@ def test_a_right_by_cookie_is_not_lent_to_another_site_whose_links_lead_here_all
     assert (answer.status, answer.headers["x-frame-options"]) == (200, "DENY")
 
 
-def test_the_application_may_send_to_its_own_door(mounted):
+def test_the_application_may_redirect_to_its_own_login(mounted):
     def sign_in(request: Request, action: str) -> Awaitable[str]:
         raise HTTPException(303, headers={"location": "/login"})
 

@@ -13,7 +13,7 @@ from partbox.supervisor.serving import serve_pages
 GLANCES = "select count(*) from pg_stat_activity where application_name = 'partbox glance' and datname = %s"
 
 
-def test_metrics_and_page_look_through_one_connection_that_is_closed_at_the_end(dsn, conn, caplog):
+def test_metrics_and_page_share_one_database_connection_that_is_closed_at_the_end(dsn, conn, caplog):
     caplog.set_level(logging.INFO, "partbox.http")
 
     def glances() -> int:

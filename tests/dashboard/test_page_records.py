@@ -28,7 +28,7 @@ def record(plant):
     return plant.park(f"7 {TRICKS}", error=f"ValueError: {TRICKS}", payload=payload, headers=headers)
 
 
-def test_a_record_is_found_by_what_it_is_and_by_what_befell_it(live, plant, record):
+def test_a_record_is_found_by_its_ids_its_type_and_its_outcome(live, plant, record):
     paid = plant.park("8", event_type="Paid")
     found = live.get("/api/find", find="8").plain
     assert (found["meant"], [each["record"] for each in found["records"]]) == ("aggregate id", [paid])
@@ -58,7 +58,7 @@ def test_one_record_tells_its_story_its_headers_and_its_trace(live, record):
     assert dict(whole["headers"])["dsn"] == "postgresql://shop:***@db"
 
 
-def test_what_looks_like_a_trace_and_is_none_leads_nowhere(live, plant):
+def test_an_invalid_traceparent_header_gives_no_trace_link(live, plant):
     hostile = plant.park("9", headers={"traceparent": f"00-{'../' * 10}xx-b7ad6b7169203331-01"})
     assert live.get(f"/api/records/{hostile}").plain["trace"] is None
 
@@ -72,7 +72,7 @@ def everything(live, record, headers):
     return b"".join(each.body for each in answers) + json.dumps(live.frames(2, headers)).encode()
 
 
-def test_a_payload_is_nowhere_unless_asked_for_with_permission(live, dsn, plant, record, caplog):
+def test_a_payload_is_sent_only_when_requested_with_permission(live, dsn, plant, record, caplog):
     caplog.set_level(logging.DEBUG)
     allowed = Live(dsn, http_payloads=True)
     try:
@@ -93,7 +93,7 @@ def test_a_payload_is_nowhere_unless_asked_for_with_permission(live, dsn, plant,
     assert SECRET not in caplog.text
 
 
-def test_a_payload_is_a_tree_with_its_numbers_as_they_were_written_and_keys_that_stand_twice():
+def test_the_tree_of_a_payload_keeps_its_numbers_as_written_and_its_duplicate_keys():
     text = '{"id": 12345678901234567890, "price": 1.10, "id": [true, null, "a\\u202eb"], "e": {}}'
     assert build_tree(text) == {
         "tree": {
@@ -109,7 +109,7 @@ def test_a_payload_is_a_tree_with_its_numbers_as_they_were_written_and_keys_that
     assert build_tree(None) == {"tree": None, "whole": True}
 
 
-def test_what_is_no_json_too_deep_or_too_much_is_its_beginning():
+def test_a_payload_that_is_not_json_or_too_deep_or_too_large_is_shown_by_its_beginning():
     assert build_tree(b"\x00\xff") == {"bytes": "00 ff", "whole": True}
     assert build_tree("no json\x1b") == {"text": r"no json\x1b", "whole": True}
     deep = build_tree("[" * 50_000 + "]" * 50_000)
@@ -125,7 +125,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_a_tree_says_what_its_payload_says(value):
+def test_the_tree_of_a_payload_holds_the_same_values_as_the_payload(value):
     def back(node):
         match node:
             case {"object": members}:
@@ -139,7 +139,7 @@ def test_a_tree_says_what_its_payload_says(value):
     assert back(build_tree(json.dumps(value))["tree"]) == value
 
 
-def test_what_operators_did_is_told_with_who_did_it(live, plant):
+def test_actions_of_operators_are_listed_with_the_person_who_did_them(live, plant):
     one, two = plant.park("7"), plant.park("8")
     live.post("/api/dead/replay", records=[one])
     plant.outbox.dead.discard(two)

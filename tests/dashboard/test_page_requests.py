@@ -13,7 +13,7 @@ from partbox.errors import SettingsError
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egpj.exe\x00".replace("\x00", "\x9b") + "x" * 8_000
 
 
-def test_the_page_comes_with_a_policy_that_lets_nothing_in(live):
+def test_the_page_has_a_strict_content_security_policy(live):
     answer = live.get("/")
     assert answer.status == 200
     policy = answer.headers["content-security-policy"]
@@ -28,7 +28,7 @@ def test_the_page_comes_with_a_policy_that_lets_nothing_in(live):
 
 
 @pytest.mark.parametrize("name", ["main.js", "page.css", "icon.svg", "map.js"])
-def test_its_files_are_served_as_what_they_are(live, name):
+def test_the_files_of_the_page_are_served_with_their_content_types(live, name):
     kinds = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
     answer = live.get(f"/{name}")
     assert (answer.status, answer.headers["x-content-type-options"]) == (200, "nosniff")
@@ -36,11 +36,11 @@ def test_its_files_are_served_as_what_they_are(live, name):
 
 
 @pytest.mark.parametrize("path", ["/../settings.py", "/static/main.js", "/__init__.py", "/api/nothing"])
-def test_there_is_nothing_else(live, path):
+def test_any_other_path_is_not_found(live, path):
     assert live.get(path).status == 404
 
 
-def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, plant):
+def test_the_first_frame_of_a_stream_has_the_history_and_later_frames_leave_it_out(live, plant):
     plant.publish("7")
     plant.park("8", "retrying", blocks=True)
     first, second = live.frames(2)
@@ -55,13 +55,13 @@ def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, pla
     assert second["at"] >= first["at"]  # the same where a look takes long: its answer lasts longer then
 
 
-def test_a_subscription_that_does_not_exist_is_nobody_elses_data(live):
+def test_a_request_for_an_unknown_subscription_gets_no_data_of_another_one(live):
     (frame,) = live.frames(1, query="?subscription=audit")
     assert frame["subscription"] is None
     assert [each["name"] for each in frame["subscriptions"]] == ["default"]
 
 
-def test_nobody_watches_and_the_database_is_left_alone(live, conn):
+def test_the_database_is_not_queried_while_nobody_watches(live, conn):
     live.frames(1)
     looked = "select query_start from pg_stat_activity where application_name = 'partbox glance'"
 
@@ -73,7 +73,7 @@ def test_nobody_watches_and_the_database_is_left_alone(live, conn):
     assert eventually(rests)
 
 
-def test_whoever_has_the_token_may_act_and_is_told(live):
+def test_a_viewer_with_the_token_may_act_and_sees_which_actions_are_allowed(live):
     (frame,) = live.frames(1, {"authorization": f"Bearer {TOKEN}"})
     may = ["look", "replay", "discard", "retry", "skip", "pause", "resume", "limit"]
     assert (frame["may"], frame["unlock"]) == (may, True)
@@ -85,7 +85,7 @@ ACTIONS += ["subscription/pause", "subscription/resume", "limit/set", "limit/res
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_nothing(live, plant, conn, action):
+def test_an_action_without_the_token_or_from_another_site_is_refused_and_changes_nothing(live, plant, conn, action):
     dead, blocking = plant.park("a"), plant.park("b", "retrying", blocks=True, due=3_600)
     before = (plant.states(), plant.versions(), plant.row(blocking))
     body = {"records": [dead, blocking]}
@@ -109,17 +109,17 @@ def test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_no
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:8080", "[::1]:1", "LOCALHOST"])
-def test_this_machine_may_look_by_any_of_its_names(live, host):
+def test_requests_to_any_name_of_the_local_host_may_read(live, host):
     assert live.get("/api/dead", {"host": host}).status == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::"])
-def test_a_name_that_was_made_to_point_here_sees_nothing(live, host):
+def test_requests_to_a_foreign_host_name_that_resolves_to_this_machine_are_refused(live, host):
     for path in ("/events", "/api/dead", "/api/blocked", "/api/records/1"):
         assert live.get(path, {"host": host}).status == 403
 
 
-def test_by_the_name_of_a_proxy_on_this_machine_everything_needs_the_token(live, plant):
+def test_requests_through_a_local_proxy_need_the_token_for_everything(live, plant):
     record = plant.park("a")
     proxied = {"host": "partbox.example"}
     for path in ("/events", "/api/dead", "/api/blocked", f"/api/records/{record}"):
@@ -134,7 +134,7 @@ def test_by_the_name_of_a_proxy_on_this_machine_everything_needs_the_token(live,
     assert live.post("/api/dead/replay", headers=own | {"origin": "https://evil.example"}).status == 403
 
 
-def test_where_others_can_reach_it_everything_but_the_empty_page_needs_the_token(dsn):
+def test_a_page_served_on_a_public_address_needs_the_token_for_all_but_the_empty_page(dsn):
     live = Live(dsn, host="0.0.0.0")
     try:
         held = {"authorization": f"Bearer {TOKEN}", "host": "partbox.example:9465"}
@@ -159,7 +159,7 @@ def test_where_there_is_no_token_nobody_acts(dsn):
 
 
 @pytest.mark.parametrize("token", ["short", "with spaces in it, and long", "", "ümlautümlautümlaut"])
-def test_a_token_that_is_easily_guessed_or_does_not_travel_is_refused(dsn, token):
+def test_a_token_that_is_weak_or_cannot_be_sent_in_a_header_is_refused(dsn, token):
     with pytest.raises(SettingsError, match="http_token"):
         Live(dsn, token=token)
 
@@ -176,7 +176,7 @@ def test_dead_records_come_in_pages_and_by_filters(live, plant):
     assert live.get("/api/dead", older_than="1h").plain["count"] == 0
 
 
-def test_dead_records_come_by_type_and_error_and_a_group_is_replayed_alone(live, plant):
+def test_dead_records_are_grouped_by_type_and_error_and_one_group_can_be_replayed(live, plant):
     alike = [plant.park(name, error=f"ValueError: no order {number}") for number, name in enumerate("abc", 4711)]
     others = [plant.park("d", error="ValueError: no customer 4711"), plant.park("e", event_type="Paid")]
     told = live.get("/api/dead-groups").plain
@@ -191,7 +191,7 @@ def test_dead_records_come_by_type_and_error_and_a_group_is_replayed_alone(live,
     assert plant.states() == dict.fromkeys(alike, "ready") | dict.fromkeys(others, "dead")
 
 
-def test_more_kinds_of_dead_records_than_are_shown_are_said(live, plant, monkeypatch):
+def test_the_answer_says_when_there_are_more_groups_of_dead_records_than_it_shows(live, plant, monkeypatch):
     monkeypatch.setattr(operator_actions, "MOST_GROUPS", 2)
     for event_type in ("Placed", "Paid", "Shipped"):
         plant.park("a", event_type=event_type)
@@ -218,13 +218,13 @@ def test_more_kinds_of_dead_records_than_are_shown_are_said(live, plant, monkeyp
         ("/api/blocked?limit=-1", "limit '-1'"),
     ],
 )
-def test_wrong_questions_are_answered_in_one_line(live, path, said):
+def test_invalid_queries_are_answered_with_one_line(live, path, said):
     answer = live.get(path)
     assert (answer.status, said in answer.plain["error"], "\n" in answer.plain["error"]) == (400, True, False)
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b'{"records": ["1"]}', b'{"records": [0]}', b'{"sql": "drop"}'])
-def test_a_wrong_order_is_refused(live, plant, body):
+def test_an_invalid_request_body_is_refused(live, plant, body):
     record = plant.park("a")
     headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
     assert live.ask("POST", "/api/dead/replay", headers, body).status == 400
@@ -242,7 +242,7 @@ def test_a_wrong_order_is_refused(live, plant, body):
     ],
     ids=["unknown", "unknown beside a known one", "empty"],
 )
-def test_a_filter_that_cannot_be_kept_to_is_refused_and_nothing_is_done(live, plant, verb, filters, said):
+def test_an_invalid_filter_of_an_action_is_refused_and_nothing_is_changed(live, plant, verb, filters, said):
     record = plant.park("a")
     answer = live.post(f"/api/dead/{verb}-all", filters=filters)
     assert (answer.status, said in answer.plain["error"], "\n" in answer.plain["error"]) == (400, True, False)
@@ -250,13 +250,13 @@ def test_a_filter_that_cannot_be_kept_to_is_refused_and_nothing_is_done(live, pl
 
 
 @pytest.mark.parametrize("verb", ["replay", "discard"])
-def test_an_order_for_all_that_names_records_is_refused(live, plant, verb):
+def test_an_action_on_all_records_that_also_names_records_is_refused(live, plant, verb):
     record, other = plant.park("a"), plant.park("b")
     answer = live.post(f"/api/dead/{verb}-all", records=[record])
     assert (answer.status, plant.states()) == (400, {record: "dead", other: "dead"})
 
 
-def test_more_blocked_aggregates_than_are_ever_shown_are_said(live, plant, monkeypatch):
+def test_the_answer_says_when_there_are_more_blocked_aggregates_than_it_shows(live, plant, monkeypatch):
     monkeypatch.setattr(operator_actions, "MOST_KEYS", 3)
     records = [plant.park(name, "retrying", blocks=True) for name in "abcd"]
     shown = live.get("/api/blocked", limit=10).plain
@@ -265,7 +265,7 @@ def test_more_blocked_aggregates_than_are_ever_shown_are_said(live, plant, monke
     eventually(lambda: live.get("/api/blocked", limit=10).plain["more"] is False)
 
 
-def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, plant):
+def test_hostile_texts_are_shortened_and_escaped_in_lists_and_whole_in_a_single_record(live, plant):
     record = plant.park(HOSTILE, error=f"{HOSTILE[:3_000]}\nsecond line", payload={"card": "4711-SECRET"})
     blocking = plant.park(HOSTILE, "retrying", blocks=True, error=HOSTILE[:3_000])
     answer = live.get("/api/dead")
@@ -316,7 +316,7 @@ def test_records_are_replayed_and_discarded_and_those_that_cannot_be_are_named(l
 
 
 @pytest.mark.parametrize(("verb", "left"), [("replay", "ready"), ("discard", "discarded")])
-def test_all_that_match_are_done_line_by_line(live, plant, verb, left):
+def test_an_action_on_all_matching_records_reports_its_progress_line_by_line(live, plant, verb, left):
     records = [plant.park("a"), plant.park("b")]
     other = plant.park("b", event_type="Paid")
     lines = live.post(f"/api/dead/{verb}-all", filters={"event_type": "Placed"}).lines
@@ -364,7 +364,7 @@ def test_a_limit_is_set_shown_and_reset(live, conn):
     assert conn.execute(stored).fetchall() == []
 
 
-def test_a_database_that_is_away_is_said_without_secrets_and_comes_back(own_server):
+def test_an_unreachable_database_is_reported_without_secrets_until_it_is_back(own_server):
     live = Live(own_server.dsn)
     try:
         assert live.frames(1)[0]["error"] is None
@@ -378,7 +378,7 @@ def test_a_database_that_is_away_is_said_without_secrets_and_comes_back(own_serv
         live.close()
 
 
-def test_a_schema_without_subscriptions_is_said(live, conn: psycopg.Connection):
+def test_a_schema_without_subscriptions_is_shown_as_such(live, conn: psycopg.Connection):
     conn.execute("delete from partbox.partition")
     conn.execute("delete from partbox.subscription")
     (frame,) = live.frames(1)

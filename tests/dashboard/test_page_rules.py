@@ -25,7 +25,7 @@ TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u06
 
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(TRICKS))), st.integers(2, 50))
-def test_no_text_hides_or_turns_anything_or_is_longer_than_it_may_be(text, most):
+def test_shown_text_has_no_control_or_bidirectional_characters_and_is_not_too_long(text, most):
     shown = cut_text(text, most)
     assert len(shown) <= most
     assert not set(shown + escape_invisible(text)) & set(TRICKS)
@@ -33,11 +33,11 @@ def test_no_text_hides_or_turns_anything_or_is_longer_than_it_may_be(text, most)
 
 
 @given(st.text(alphabet="abc 'äß漢字אב👩\u200d💻", max_size=20))
-def test_what_people_write_stays_as_it_is(text):
+def test_ordinary_text_in_any_script_is_unchanged(text):
     assert escape_invisible(text) == text
 
 
-def test_what_was_longer_says_so():
+def test_shortened_text_ends_with_an_ellipsis():
     assert cut_text("x" * 81) == "x" * 79 + "…"
     assert cut_text("x" * 80) == "x" * 80
     assert cut_text(" " * 10_000 + "x", 10).endswith("…")
@@ -52,7 +52,7 @@ def test_an_outbox_that_works_has_no_alarm():
     assert names(cluster()) == []
 
 
-def test_no_worker_or_silent_ones_only_is_bad():
+def test_having_no_worker_or_only_silent_workers_is_a_problem():
     assert names(cluster([None] * 256, instances=[])) == [("bad", "no-workers")]
     (alarm,) = find_alarms(cluster(instances=[instance(ADA, heartbeat_age=7.0)]), 0.0, BEGAN)
     assert ("silent" in alarm.text, BEGAN - alarm.since) == (True, timedelta(seconds=7))
@@ -79,7 +79,7 @@ def told(*found):
     return [(each.kind, each.text) for each in news.items]
 
 
-def test_who_joins_leaves_or_is_gone_is_news():
+def test_a_process_that_joins_or_leaves_or_disappears_is_news():
     both, eve = cluster(), instance(EVE)
     assert told(both) == []
     joined = told(both, cluster(instances=[*both.instances, eve]))
@@ -105,7 +105,7 @@ def test_a_pause_is_news():
     ]
 
 
-def test_the_past_is_forgotten_where_nobody_looked():
+def test_the_history_starts_anew_after_a_gap():
     history, found = History(), cluster(parked={"dead": 7, "held": 2})
     for second in range(3):
         point = history.add_point(BEGAN + timedelta(seconds=second), found, Rates(3.0, 2.0))
@@ -121,7 +121,7 @@ def seen(lag, minutes, name="default"):
     return overview(late, seconds=60.0 * minutes)
 
 
-def test_of_each_five_minutes_the_longest_lag_is_kept_for_a_day():
+def test_the_longest_lag_of_every_five_minutes_is_kept_for_a_day():
     lags = DayOfLags()
     for minutes, lag in ((0, 1.0), (1, 40.0), (4, None), (5, 7.0), (15, 2.0)):
         lags.record_lags(seen(lag, minutes))
@@ -143,7 +143,7 @@ def test_the_subscriptions_that_lag_most_come_first_and_those_that_are_gone_are_
     assert [(name, now) for name, now, _ in lags.list_worst(9)] == [("a", 2.0)]
 
 
-def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
+def test_lags_are_sampled_while_nobody_watches_until_the_database_connection_is_closed():
     class Glance:
         closed = Event()
         looks = 0
@@ -199,7 +199,7 @@ def test_two_nodes_of_one_name_on_one_host_are_two():
     assert told["nodes"] == 2
 
 
-def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_first():
+def test_long_running_handlers_are_listed_with_their_process_the_longest_first():
     def running(seconds, number):
         return RunningHandler("shop.ship", "Placed", "Order", "7\u202e", number, seconds)
 
@@ -215,7 +215,7 @@ def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_firs
     assert (told["count"], len(told["handlers"])) == (107, frame.MOST_RUNNING)
 
 
-def test_the_page_calls_processes_as_a_terminal_does():
+def test_the_page_uses_the_same_process_letters_as_the_terminal_view():
     roster = Roster()
     roster.add_processes([UUID(int=7), ADA])
     faces = from_roster(roster)([instance(ADA), instance(BOB)])
@@ -238,6 +238,6 @@ def test_an_address_is_a_host_and_a_port(text, meant, loopback):
 
 
 @pytest.mark.parametrize("text", ["", "9465", "x:", "x:y", "x:65536", "x:-1", "x y:1", "::1:80", "http://x:1", "x:²"])
-def test_what_is_no_address_is_refused_with_the_value(text):
+def test_an_invalid_address_is_refused_and_named(text):
     with pytest.raises(PartboxError, match="HOST:PORT"):
         parse_address(text)

@@ -22,17 +22,17 @@ def listed(alarms, findings):
     return [(each.level, each.name) for each in select_problems(alarms, findings, "default", CAUSES)]
 
 
-def test_alarms_are_called_as_doctor_calls_their_causes():
+def test_every_alarm_has_the_name_of_a_check_of_doctor():
     assert {each.name for each in CHECKS} >= CAUSES
 
 
-def test_the_worst_comes_first_and_what_concerns_all_subscriptions_is_told_in_each():
+def test_the_worst_problem_comes_first_and_general_problems_are_shown_for_every_subscription():
     findings = [finding(NOTE, "durability", None), finding(WARNING, "dead"), finding(PROBLEM, "braked")]
     alarms = [Problem(WARN, "paused", "It is paused.")]
     assert listed(alarms, findings) == [("bad", "braked"), ("warn", "paused"), ("warn", "dead"), ("note", "durability")]
 
 
-def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do():
+def test_an_alarm_takes_its_evidence_and_remedy_from_the_finding_of_doctor():
     doctors = finding(PROBLEM, "no-workers", evidence=("12 records pending",), remedy=("start `partbox worker`",))
     (trouble,) = select_problems([Problem(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)
     assert (trouble.text, trouble.evidence, trouble.remedy) == (
@@ -54,7 +54,7 @@ def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
     )
 
 
-def test_what_is_told_is_short_and_harmless_and_commands_stay_as_they_are():
+def test_texts_of_problems_are_shortened_and_made_harmless_but_commands_are_unchanged():
     long = Finding(PROBLEM, "x" * 9_000 + "\u202e", ("postgresql://shop:hunter2@db \x1b[2J",), ("do `a  'b  c'`",))
     plain = select_problems([], [long], "default", CAUSES)[0].to_plain()
     assert len(plain["text"]) == 500
@@ -74,6 +74,6 @@ def test_a_remedy_is_split_into_words_and_commands():
 
 
 @given(st.text(alphabet="a `'\"$;", max_size=12))
-def test_no_name_of_an_aggregate_makes_a_command_of_its_own(name):
+def test_no_aggregate_name_in_a_remedy_can_form_another_command(name):
     found = list(split_remedy(f"at once: {format_command('blocked retry', 'partbox', None, 'Order', name)}"))
     assert [code for code, is_code in found if is_code] == [shlex.join(["partbox", "blocked", "retry", "Order", name])]

@@ -14,7 +14,7 @@ from partbox.db.delivery import idle_check, records
 from partbox.db.sql import load_query
 
 
-def test_a_worker_s_connection_overrules_what_role_and_database_say(dsn, conn):
+def test_a_worker_connection_overrules_the_settings_of_the_role_and_the_database(dsn, conn):
     name = sql.Identifier(conn.info.dbname)
     for setting in (
         "jit = on",
@@ -54,7 +54,7 @@ def test_options_that_the_dsn_carries_are_kept(dsn):
         ("host=a,b connect_timeout=9", "9"),
     ],
 )
-def test_a_dead_server_of_a_dsn_takes_its_share_of_a_lease_and_no_more(dsn, each):
+def test_the_connect_timeout_of_each_server_of_a_dsn_is_a_share_of_the_lease(dsn, each):
     assert build_parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
 
 
@@ -72,7 +72,7 @@ def test_no_statement_outlives_the_lease(dsn, conn):
             poll(own, ask())
 
 
-def test_nothing_is_prepared_on_a_connection_that_is_not_made_for_it(dsn, conn):
+def test_nothing_is_prepared_on_a_connection_that_was_opened_without_prepared_statements(dsn, conn):
     write(conn)
     with connect(dsn, lease=LEASE) as own:
         use_raw_loaders(own)
@@ -92,7 +92,7 @@ def test_a_poll_on_a_lost_connection_raises_an_operational_error(dsn, conn):
         assert own.closed
 
 
-def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
+def test_connections_with_raw_loaders_keep_rarely_used_columns_as_raw_bytes(dsn, conn):
     write(conn)
     event_id, created = conn.execute(
         "select event_id, (extract(epoch from created_at - '2000-01-01 00:00Z') * 1000000)::bigint from partbox.record"
@@ -107,7 +107,7 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
         assert int.from_bytes(created_at, signed=True) == created
 
 
-def test_other_connections_stay_as_they_are(dsn, conn):
+def test_raw_loaders_on_one_connection_do_not_affect_other_connections(dsn, conn):
     write(conn)
     with worker(dsn) as own:
         use_raw_loaders(own)

@@ -144,7 +144,7 @@ def write(conn: psycopg.Connection, outbox: Outbox) -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.soak) for case in ALONE)])
-def test_a_whole_small_life_is_the_same_whatever_the_database_or_role_is_set_to(fresh_dsn, conn, run, caplog, case):
+def test_a_whole_small_scenario_is_the_same_whatever_the_database_or_role_is_set_to(fresh_dsn, conn, run, caplog, case):
     settings, by_role, pooler = (CASES | ALONE)[case]
     dsn, began = fresh_dsn, datetime.now(UTC)
     conn.execute("create table public.effect (n int)")
@@ -224,7 +224,7 @@ def commands(run, where: list[str], began: datetime) -> None:
     assert run("purge", "--dry-run", *where)
 
 
-def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them(fresh_dsn):
+def test_results_are_binary_on_our_own_connections_and_unchanged_on_those_of_the_application(fresh_dsn):
     dsn = fresh_dsn
     settle(dsn, {"DateStyle": "German"}, False)
     with connect(dsn, lease=6) as conn:
@@ -243,7 +243,7 @@ def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_appl
     ],
     ids=["all", "texts", "transactions", "plans"],
 )
-def test_a_schema_is_made_and_migrated_again_in_such_a_database(empty_dsn, run, settings):
+def test_a_schema_is_made_and_migrated_again_in_a_database_with_foreign_settings(empty_dsn, run, settings):
     settle(empty_dsn, settings, False)
     run("init", "--dsn", empty_dsn)
     run("migrate", "--dsn", empty_dsn)

@@ -82,20 +82,20 @@ def do(deed: Callable[[Conn, str], None], dsn: str) -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_an_advisory_lock_of_a_stranger_keeps_nobody_from_anything(deed: Callable[[Conn, str], None], dsn: str) -> None:
+def test_advisory_locks_of_a_stranger_hold_up_no_operation(deed: Callable[[Conn, str], None], dsn: str) -> None:
     with locks_held(dsn):
         do(deed, dsn)
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_nor_do_these_locks_and_a_full_notification_queue_at_once(
+def test_advisory_locks_of_a_stranger_and_a_full_notification_queue_hold_up_no_operation(
     deed: Callable[[Conn, str], None], crowded_dsn: str
 ) -> None:
     with locks_held(crowded_dsn), crowd(crowded_dsn):
         do(deed, crowded_dsn)
 
 
-def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:
+def test_only_one_session_at_a_time_holds_the_archive_lock(dsn: str, conn: Conn) -> None:
     with psycopg.connect(dsn, autocommit=True) as other, archive.hold_archive_lock(other, SCHEMA) as first:
         with archive.hold_archive_lock(conn, SCHEMA) as second:
             assert (first, second) == (True, False)
@@ -105,7 +105,7 @@ def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:
         assert third
 
 
-def test_a_stranger_takes_none_of_the_locks(dsn: str, conn: Conn) -> None:
+def test_a_stranger_cannot_take_any_lock_of_partbox(dsn: str, conn: Conn) -> None:
     with cast_of(dsn) as cast, psycopg.connect(cast.of("stranger")) as stranger:
         for statement in (
             "select from partbox.meta for update",

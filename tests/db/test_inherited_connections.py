@@ -38,7 +38,7 @@ def test_a_child_that_closes_a_connection_does_not_end_the_session_of_its_parent
         assert conn.execute("select pg_backend_pid()").fetchone() == before
 
 
-def test_a_child_cannot_speak_in_the_session_of_its_parent(dsn: str) -> None:
+def test_a_child_process_cannot_use_the_session_of_its_parent(dsn: str) -> None:
     with connect(dsn, lease=10) as conn, psycopg.connect(dsn, autocommit=True) as other:
         other.execute("create table public.said (by text)")
         assert in_a_child(lambda: conn.execute("insert into public.said values ('child')")) == 1

@@ -118,7 +118,7 @@ def test_a_schema_may_have_any_name(dsn, conn, unharmed, said, name):
     conn.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
 
 
-def test_a_schema_may_not_be_named_what_postgresql_would_change(unharmed, said):
+def test_a_schema_name_that_postgresql_would_change_is_refused(unharmed, said):
     for name in (*REFUSED[:3], REFUSED[4], "pg_mine", HOSTILE[3]):
         assert said("init", f"--schema={name}")[0] in "12", ascii(name)
         unharmed()
@@ -149,7 +149,7 @@ def test_a_role_may_have_any_name(dsn, conn, said, name):
         each_of(conn, "drop role {}", [name])
 
 
-def test_a_role_that_is_none_is_refused_in_a_line(dsn, unharmed):
+def test_a_name_that_is_no_role_is_refused_in_one_line(dsn, unharmed):
     for name in (*HOSTILE[:10], *REFUSED, "public", "postgres, canary", "current_user"):
         with pytest.raises(PartboxError, match="role") as refused:
             migrate(dsn, roles=Roles((name,), ("postgres",)))
@@ -159,7 +159,7 @@ def test_a_role_that_is_none_is_refused_in_a_line(dsn, unharmed):
 
 @many
 @given(type=TEXTS, aggregate_type=TEXTS, aggregate_id=TEXTS, key=TEXTS)
-def test_what_an_event_says_of_itself_is_stored_as_it_is_or_refused(
+def test_hostile_texts_of_an_event_are_stored_unchanged_or_refused(
     dsn, conn, unharmed, type, aggregate_type, aggregate_id, key
 ):
     outbox = Outbox(dsn)
@@ -180,7 +180,7 @@ def test_what_an_event_says_of_itself_is_stored_as_it_is_or_refused(
 
 @many
 @given(name=TEXTS, other=TEXTS)
-def test_who_is_asked_for_by_a_hostile_name_is_not_there_or_refused(dsn, conn, unharmed, name, other):
+def test_operator_calls_with_a_hostile_name_find_nothing_or_are_refused(dsn, conn, unharmed, name, other):
     outbox = Outbox(dsn)
     asked: list[Callable[[], object]] = [
         lambda: outbox.dead.list(event_type=name, aggregate_type=other, aggregate_id=name),

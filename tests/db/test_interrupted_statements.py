@@ -9,7 +9,7 @@ import pytest
 from partbox.db.connect import connect
 
 
-def test_ctrl_c_between_two_reads_of_an_answer_ends_the_transaction_without_a_word(
+def test_ctrl_c_between_two_reads_of_a_result_ends_the_transaction_without_a_warning(
     dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """psycopg's own code is where Ctrl-C arrives, so it cannot read the answer to the end."""

@@ -79,7 +79,7 @@ def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(prom
         assert not named_by_doctor(promoted, "partbox")
 
 
-def test_a_sequence_of_lives_that_cannot_be_read_is_made_anew(own_server: OwnServer) -> None:
+def test_an_incarnation_sequence_that_cannot_be_read_is_made_anew(own_server: OwnServer) -> None:
     """The test puts another relation's page in its place; some versions leave a page as bad after a promotion."""
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
         if conn.info.server_version < 150000:
@@ -106,7 +106,7 @@ def test_a_sequence_of_lives_that_cannot_be_read_is_made_anew(own_server: OwnSer
         assert not named_by_doctor(own_server.dsn, "partbox")
 
 
-def test_a_migration_makes_what_a_promotion_has_left_unreadable_anew(promoted: str) -> None:
+def test_a_migration_remakes_the_incarnation_sequence_that_a_promotion_left_unreadable(promoted: str) -> None:
     with psycopg.connect(promoted, autocommit=True) as conn:
         if conn.info.server_version < 150000:
             pytest.skip("PostgreSQL 14 has no unlogged sequences")

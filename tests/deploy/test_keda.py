@@ -19,7 +19,7 @@ def triggers() -> list[dict[str, Any]]:
     return scaled["spec"]["triggers"]
 
 
-def test_it_scales_the_deployment_of_the_manifests_by_the_secret_that_it_names():
+def test_keda_scales_the_deployment_of_the_manifests_with_the_secret_that_it_names():
     authentication, scaled = documents((KEDA / "scaledobject.yaml").read_text())
     spec = scaled["spec"]
     assert {each["apiVersion"] for each in (authentication, scaled)} == {"keda.sh/v1alpha1"}
@@ -47,7 +47,7 @@ def asked(conn: psycopg.Connection[Any], triggers: list[dict[str, Any]]) -> list
     return [float(value) for ((value,),) in rows]
 
 
-def test_its_queries_say_what_waits_and_how_long_and_stay_short_beside_any_backlog(conn, triggers):
+def test_keda_queries_return_how_much_waits_and_for_how_long_and_stay_fast_under_any_backlog(conn, triggers):
     conn.autocommit = True
     planter = Planter(conn)
     assert asked(conn, triggers) == [0, 0]

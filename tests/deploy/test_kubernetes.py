@@ -26,7 +26,7 @@ def manifests(request):
     return PLAIN if request.param == "plain" else rendered("--set", "metrics.serviceMonitor.enabled=true")
 
 
-def test_kubernetes_knows_every_field(manifests):
+def test_every_field_of_the_manifests_is_known_to_kubernetes(manifests):
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate, of the extra dev")
     for each in manifests:
         if each["kind"] != FOREIGN:
@@ -34,7 +34,7 @@ def test_kubernetes_knows_every_field(manifests):
                 validator.validate(each, version, strict=True)
 
 
-def test_there_is_all_that_a_deployment_needs(manifests):
+def test_the_manifests_have_every_kind_of_object_that_a_deployment_needs(manifests):
     assert {"Deployment", "Job", "PodDisruptionBudget", "Service", FOREIGN} <= {each["kind"] for each in manifests}
 
 
@@ -54,7 +54,7 @@ def test_no_pod_has_rights_that_it_does_not_need(manifests):
             assert "cpu" not in container["resources"]["limits"]
 
 
-def test_a_pod_is_given_more_time_than_its_handlers(manifests):
+def test_a_pod_has_more_time_to_stop_than_its_handlers(manifests):
     (pod,) = (pod for pod in pods(manifests) if "terminationGracePeriodSeconds" in pod)
     assert pod["terminationGracePeriodSeconds"] >= seconds(variables(manifests)["PARTBOX_DRAIN_TIMEOUT"]) + 5
 
@@ -70,7 +70,7 @@ def variables(manifests) -> dict[str, str]:
     return found
 
 
-def test_every_variable_is_a_setting_that_can_be_read(manifests, monkeypatch):
+def test_every_variable_of_the_manifests_is_a_valid_setting(manifests, monkeypatch):
     given = variables(manifests)
     for name, value in given.items():
         monkeypatch.setenv(name, "dbname=shop" if name == "PARTBOX_DSN" else value)
@@ -79,7 +79,7 @@ def test_every_variable_is_a_setting_that_can_be_read(manifests, monkeypatch):
     assert (loaded.processes, loaded.http) == (2, "0.0.0.0:9464")
 
 
-def test_selectors_find_the_workers_and_not_the_job(manifests):
+def test_selectors_match_the_workers_and_not_the_job(manifests):
     (worker,) = (each["spec"]["template"]["metadata"]["labels"] for each in manifests if each["kind"] == "Deployment")
     (job,) = (each["spec"]["template"]["metadata"]["labels"] for each in manifests if each["kind"] == "Job")
     for each in manifests:
@@ -90,7 +90,7 @@ def test_selectors_find_the_workers_and_not_the_job(manifests):
             assert not wanted <= job.items(), each["kind"]
 
 
-def test_the_monitor_finds_the_service_and_names_a_job_that_the_alerts_know(manifests):
+def test_the_service_monitor_matches_the_service_and_names_the_job_of_the_alerts(manifests):
     (service,) = (each for each in manifests if each["kind"] == "Service")
     (monitor,) = (each for each in manifests if each["kind"] == FOREIGN)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -100,7 +100,7 @@ def test_the_monitor_finds_the_service_and_names_a_job_that_the_alerts_know(mani
 
 
 @helm
-def test_helm_has_nothing_to_say_against_the_chart():
+def test_helm_lint_finds_no_fault_in_the_chart():
     assert "0 chart(s) failed" in run("helm", "lint", "--strict", CHART)
 
 
@@ -127,14 +127,14 @@ def test_the_values_of_a_chart_become_settings(tmp_path):
         "metrics.serviceMonitor.job=shop",
     ],
 )
-def test_a_wrong_value_is_refused(wrong):
+def test_a_wrong_value_of_the_chart_is_refused(wrong):
     command = [program("helm"), "template", "shop", CHART, "--set", wrong]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "don't meet the specifications of the schema" in done.stderr
 
 
-def test_the_values_of_the_chart_fit_their_schema_and_its_version_is_ours():
+def test_the_values_of_the_chart_fit_their_schema_and_its_version_is_that_of_partbox():
     import json
 
     from jsonschema import Draft7Validator

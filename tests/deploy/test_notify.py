@@ -74,7 +74,7 @@ def test_a_worker_is_ready_when_it_has_a_lease_and_says_when_it_stops(tmp_path, 
     assert [name for said in manager.heard for name in said if name in ("READY", "STOPPING")] == ["READY", "STOPPING"]
 
 
-def test_a_supervisor_that_is_stopped_shows_no_life_until_it_goes_on(tmp_path, service, manager):
+def test_a_suspended_supervisor_gives_no_sign_of_life_until_it_goes_on(tmp_path, service, manager):
     (tmp_path / "open").touch()
     process = service(*WORKER, WATCHDOG_USEC="600000")
     manager.hear("READY", "1")

@@ -36,24 +36,24 @@ def analyzed(folder: Path, *more: str) -> str:
 
 
 @needs("systemd-analyze", "apt-get install systemd")
-def test_systemd_has_nothing_to_say_against_the_unit_and_its_form_for_a_relay(tmp_path):
+def test_systemd_finds_no_fault_in_the_unit_and_its_variant_for_a_relay(tmp_path):
     assert analyzed(tmp_path) == ""
     assert analyzed(tmp_path, RELAY) == ""
     assert "Unknown key" in analyzed(tmp_path, "[Service]\nWatchdogSecs=1\n"), "it does look"
     assert RELAY in (ROOT / "docs" / "deploying.md").read_text()
 
 
-def test_a_stop_leaves_handlers_the_time_that_the_settings_promise_them():
+def test_a_stop_gives_handlers_the_time_that_the_settings_promise():
     assert seconds(values()["TimeoutStopSec"]) >= Settings().drain_timeout + 5
 
 
-def test_the_signs_of_life_are_those_of_the_supervisor():
+def test_the_watchdog_of_the_unit_fits_the_signs_of_life_of_the_supervisor():
     said = values()
     assert (said["Type"], said["NotifyAccess"], said["KillMode"]) == ("notify", "main", "mixed")
     assert seconds(said["WatchdogSec"]) >= 2 * Settings().lease
 
 
-def test_every_variable_of_the_example_is_a_setting(monkeypatch):
+def test_every_variable_of_the_example_environment_file_is_a_setting(monkeypatch):
     lines = (DEPLOY / "systemd" / "shop.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     assert given.pop("OUTBOX") == "shop:outbox"

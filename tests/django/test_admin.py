@@ -62,7 +62,7 @@ print("chief:", "2 records discarded" in act(chief, "discard", *ids[1:]))
 """
 
 
-def test_the_admin_shows_and_acts_as_permissions_say(migrated: Any, dsn: str) -> None:
+def test_the_admin_shows_and_does_only_what_permissions_allow(migrated: Any, dsn: str) -> None:
     printed = migrated.run(ASK)
 
     said = [line for line in printed.splitlines() if line.partition(":")[0] in EXPECTED]

@@ -16,16 +16,16 @@ import pytest
         ({"OUTBUX": "x:y"}, "PARTBOX has an unknown key 'OUTBUX': did you mean 'OUTBOX'?"),
     ],
 )
-def test_wrong_settings_are_errors(project: Any, given: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_errors_of_the_django_check(project: Any, given: dict[str, Any], said: str) -> None:
     assert said in project.manage("check", code=1, PARTBOX_APP=json.dumps(given))
 
 
-def test_a_deploy_is_told_of_atomic_requests(project: Any) -> None:
+def test_a_deploy_check_warns_about_atomic_requests(project: Any) -> None:
     assert "partbox.I001" in project.manage("check", "--deploy", "--tag", "partbox")
     assert "no issues" in project.manage("check")
 
 
-def test_a_project_without_an_outbox_is_told_what_it_lacks(project: Any) -> None:
+def test_a_check_tells_a_project_without_an_outbox_what_it_lacks(project: Any) -> None:
     said = project.manage("check", PARTBOX_APP='{"OUTBOX": null}')
     assert "(partbox.W001) No outbox is named: there are no workers, admin actions or tasks." in said
     assert 'HINT: Name it, such as PARTBOX = {"OUTBOX": "shop.outbox:outbox"}.' in said

@@ -57,7 +57,9 @@ def test_a_later_migration_upgrades_the_schema(migrated: Any, conn: psycopg.Conn
     assert found == (str(next_migration.LATER.version),)
 
 
-def test_other_databases_are_left_alone_and_other_kinds_refused(project: Any, empty_dsn: str) -> None:
+def test_other_databases_are_left_alone_and_databases_other_than_postgresql_are_refused(
+    project: Any, empty_dsn: str
+) -> None:
     project.databases["files"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(project.folder / "db.sqlite3")}
     project.manage("migrate", "-v", "0", "--database", "files")
 
@@ -67,7 +69,7 @@ def test_other_databases_are_left_alone_and_other_kinds_refused(project: Any, em
         assert conn.execute("select to_regclass('partbox.meta')").fetchone() == (None,)
 
 
-def test_what_migrate_refuses_is_one_line(project: Any) -> None:
+def test_a_refusal_of_migrate_is_one_line(project: Any) -> None:
     project.databases["files"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
     where = {"PARTBOX_APP": '{"DATABASE": "files"}'}
     said = project.manage("migrate", "--skip-checks", "-v", "0", "--database", "files", "partbox", code=1, **where)

@@ -35,7 +35,7 @@ def run(migrated: Any, program: str) -> list[str]:
     return migrated.run(MODEL + program).splitlines()  # type: ignore[no-any-return]
 
 
-def test_a_save_and_a_delete_publish_what_was_gathered_in_order_and_once(migrated):
+def test_a_save_and_a_delete_publish_the_gathered_events_in_order_and_once(migrated):
     assert run(
         migrated,
         """
@@ -54,7 +54,7 @@ print(log())
     ) == ["['A', 'B'] []", "(1, {'shop.Order': 1})", "['A', 'B', 'C', 'Gone', 'D']"]
 
 
-def test_what_is_rolled_back_publishes_nothing_and_what_fails_keeps_its_events(migrated):
+def test_a_rolled_back_save_publishes_nothing_and_a_failed_save_keeps_its_events(migrated):
     assert run(
         migrated,
         """

@@ -70,7 +70,7 @@ def shop(migrated: Any) -> Any:
     return migrated
 
 
-def test_what_the_orm_would_write_beside_the_transaction_is_refused_and_nothing_of_it_stays(shop: Any) -> None:
+def test_writes_of_the_orm_outside_the_handlers_transaction_are_refused_and_leave_nothing(shop: Any) -> None:
     shop.run(PUBLISH)
     shop.manage("partbox_worker", "--until-empty", "--processes", "1")
     told = shop.run(SHOW)
@@ -80,14 +80,14 @@ def test_what_the_orm_would_write_beside_the_transaction_is_refused_and_nothing_
     assert told.count("dead: ") == 3
 
 
-def test_a_worker_without_the_app_refuses_it_too(shop: Any) -> None:
+def test_a_worker_without_the_django_app_refuses_writes_of_the_orm_too(shop: Any) -> None:
     """As `partbox worker` does where the outbox only publishes on Django's connections."""
     assert "groups: ['plain', 'right']" in shop.run(
         f"{PUBLISH}\nassert not outbox.handlers.interceptors\noutbox.drain()\n{SHOW}"
     )
 
 
-def test_a_check_names_the_transactional_handlers(shop: Any) -> None:
+def test_a_django_check_names_transactional_handlers_that_write_by_the_orm(shop: Any) -> None:
     told = shop.manage("check")
     assert "(partbox.W004) Django's ORM is not in the transaction of transactional handlers" in told
     assert "shop.outbox.write_by_orm" in told
@@ -102,7 +102,7 @@ def test_a_check_names_the_transactional_handlers(shop: Any) -> None:
         "SET LOCAL x = 1", "explain select 1", "values (1)", "show all", "select 'updated'", "table x",
     ],
 )  # fmt: skip
-def test_reading_is_not_refused(sql: str) -> None:
+def test_statements_that_only_read_are_allowed(sql: str) -> None:
     assert _only_reads(sql)
 
 
@@ -115,5 +115,5 @@ def test_reading_is_not_refused(sql: str) -> None:
         "do $$ begin end $$", "refresh materialized view x", "lock table x", "notify x", "",
     ],
 )  # fmt: skip
-def test_what_may_write_is_refused(sql: str) -> None:
+def test_statements_that_may_write_are_refused(sql: str) -> None:
     assert not _only_reads(sql)

@@ -73,7 +73,7 @@ def test_a_celery_worker_finds_the_tasks_of_a_project_without_django_tasks(migra
     assert run(migrated, CELERY) == "['A-1']\n"
 
 
-def test_the_module_tasks_is_imported_without_django_tasks_and_the_backend_says_what_is_missing(migrated: Any) -> None:
+def test_the_tasks_module_imports_without_django_tasks_and_the_backend_says_what_is_missing(migrated: Any) -> None:
     (migrated.folder / "shop/tasks.py").write_text("")
     said = [] if django.VERSION >= (6, 0) else ["Django before 6.0 has no tasks: install django-tasks"]
     assert run(migrated, DISCOVERY).splitlines() == ["[]", *said]

@@ -39,7 +39,7 @@ with connection.cursor() as cursor:
 """
 
 
-def test_nothing_that_an_event_sets_holds_for_the_next_one_and_its_hooks_have_its_variables(shop: Any) -> None:
+def test_settings_and_variables_of_an_event_reach_its_hooks_and_not_the_next_event(shop: Any) -> None:
     """What Django has set on its connection, as its time zone, does."""
     shop.run(
         BEGIN
@@ -65,7 +65,7 @@ assert SAID == [(number, str(number)) for number in range(17)], SAID
 
 
 @pytest.mark.parametrize("end", [["commit"], ["commit", "begin"]])
-def test_what_has_run_before_an_event_that_commits_is_done(shop: Any, end: list[str]) -> None:
+def test_events_that_ran_before_an_event_that_commits_are_done(shop: Any, end: list[str]) -> None:
     shop.run(
         BEGIN
         + SHARED
@@ -81,7 +81,7 @@ assert ["it has committed it" in error for error in dead()] == [True], dead()
     )
 
 
-def test_a_lock_that_is_not_free_is_waited_for_without_the_locks_of_others(shop: Any) -> None:
+def test_an_event_that_waits_for_a_lock_does_not_hold_the_locks_of_other_events(shop: Any) -> None:
     shop.run(
         BEGIN
         + SHARED

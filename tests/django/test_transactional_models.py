@@ -9,7 +9,7 @@ from shop_program import BEGIN
 TESTS = Path(__file__).parents[1]  # the folder of the proxy
 
 
-def test_effects_happen_once_in_order_and_hooks_behind_their_commit(shop: Any) -> None:
+def test_effects_happen_once_and_in_order_and_hooks_run_after_their_commit(shop: Any) -> None:
     shop.run(
         BEGIN
         + """
@@ -42,7 +42,7 @@ with connection.cursor() as cursor:
     )
 
 
-def test_a_handler_has_its_state_and_what_its_providers_give_in_the_same_transaction(shop: Any) -> None:
+def test_a_handler_gets_its_state_and_its_dependencies_in_the_same_transaction(shop: Any) -> None:
     """An attempt that fails takes with it the rows that its provider has written."""
     shop.run(
         BEGIN
@@ -109,7 +109,7 @@ assert sorted(SAID) == [("k-1", True), ("m-3", True)], SAID
     )
 
 
-def test_a_hook_that_fails_keeps_no_other_from_being_called(shop: Any) -> None:
+def test_a_failing_hook_does_not_keep_other_hooks_from_being_called(shop: Any) -> None:
     told = shop.run(
         BEGIN
         + """
@@ -125,7 +125,7 @@ assert groups() == ["k-1", "k-2"] and not dead()
     assert "a hook that it called behind that has failed: ZeroDivisionError" in told
 
 
-def test_what_a_handler_publishes_shares_the_fate_of_its_event(shop: Any) -> None:
+def test_events_that_a_handler_publishes_commit_or_roll_back_with_its_event(shop: Any) -> None:
     shop.run(
         BEGIN
         + """
@@ -141,7 +141,7 @@ def test_other_databases_may_be_read(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("age", [0, None])
-def test_a_connection_that_is_lost_or_old_is_made_anew(shop: Any, age: int | None) -> None:
+def test_a_lost_or_expired_connection_is_replaced(shop: Any, age: int | None) -> None:
     """Lost: between two transactions. Old: with CONN_MAX_AGE = 0 there is none while there is nothing to do."""
     shop.databases["default"]["CONN_MAX_AGE"] = age
     shop.run(
@@ -218,7 +218,7 @@ def test_the_database_of_the_alias_must_be_that_of_the_outbox(shop: Any, empty_d
     assert 'name the alias of that as PARTBOX["DATABASE"]' in told
 
 
-def test_the_alias_is_that_of_the_setting(shop: Any) -> None:
+def test_the_database_alias_is_taken_from_the_setting(shop: Any) -> None:
     shop.databases["default"] = {**shop.databases["default"], "NAME": "postgres"}
     shop.environment["PARTBOX_APP"] = '{"DATABASE": "other"}'
     shop.run(

@@ -100,12 +100,12 @@ def test_tasks_are_events_of_the_callers_transaction(migrated: Any) -> None:
     ]
 
 
-def test_a_task_that_is_refused_leaves_the_callers_transaction_as_it_was(migrated: Any) -> None:
+def test_a_refused_task_leaves_the_callers_transaction_as_it_was(migrated: Any) -> None:
     said = migrated.run(REFUSED).splitlines()
     assert said == ["TypeError", "PublishError", "of add: 1", *["no result"] * 3]
 
 
-def test_the_options_are_those_of_partbox_and_its_errors_too(project: Any) -> None:
+def test_the_django_command_has_the_options_and_the_errors_of_partbox(project: Any) -> None:
     said = project.manage("partbox_worker", "--help")
     assert {"--processes", "--until-empty", "--reload"} <= set(said.split())
     assert "partbox: setting lease = 0s (from --lease) is invalid" in project.manage(
@@ -136,14 +136,14 @@ def test_a_password_of_any_characters_reaches_libpq(project: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_a_worker_that_reloads_ends_with_its_work(migrated: Any) -> None:
+def test_a_worker_with_reload_ends_when_its_work_ends(migrated: Any) -> None:
     migrated.run(PUBLISH)
     words = ("partbox_worker", "--reload", "--until-empty", "--processes", "1")
     assert "has changed" not in migrated.manage(*words, DEBUG="1")
 
 
 @pytest.mark.soak
-def test_with_reload_a_change_of_the_code_starts_the_worker_anew(migrated: Any, dsn: str) -> None:
+def test_a_worker_with_reload_restarts_when_the_code_changes(migrated: Any, dsn: str) -> None:
     process = migrated.started("partbox_worker", "--reload", "--processes", "1", DEBUG="1")
     code, out = migrated.folder / "shop/outbox.py", migrated.folder / "greeted"
     with psycopg.connect(dsn, autocommit=True) as conn:

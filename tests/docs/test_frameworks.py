@@ -151,7 +151,7 @@ def rabbit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.soak
 @needs("faststream")
-def test_with_faststream_a_message_that_comes_twice_is_one_order_and_one_event_that_is_sent_on(run, conn, rabbit):
+def test_with_faststream_a_message_received_twice_makes_one_order_and_one_forwarded_event(run, conn, rabbit):
     assert run(PROGRAMS["faststream_shop"] + FASTSTREAM, RABBITMQ_URL=rabbit).endswith(
         "\n2 2\n"
     )  # after FastStream's log

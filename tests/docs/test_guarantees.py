@@ -13,21 +13,21 @@ PROMISE = re.compile(r"^- (.*?)(?=^- |^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(TEST.findall(PAGE))), ids=lambda part: Path(part).stem)
-def test_a_test_that_shows_a_promise_exists(file: str, name: str) -> None:
+def test_every_test_that_is_named_for_a_guarantee_exists(file: str, name: str) -> None:
     assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", SCENARIO.findall(PAGE))
-def test_a_scenario_that_shows_a_promise_exists(name: str) -> None:
+def test_every_scenario_that_is_named_for_a_guarantee_exists(name: str) -> None:
     assert (ROOT / "tests/engine/scenarios" / f"{name}.txt").is_file()
 
 
-def test_every_sentence_names_its_test() -> None:
+def test_every_guarantee_names_its_test() -> None:
     promised, _, not_promised = PAGE.partition("## Not promised")
     assert not_promised
     without = [promise for promise in PROMISE.findall(promised) if not TEST.search(promise)]
     assert without == []
 
 
-def test_nothing_in_backquotes_looks_like_a_test_and_is_none() -> None:
+def test_every_test_name_in_backquotes_is_a_test() -> None:
     assert len(re.findall(r"tests/[\w/]+\.py", PAGE)) == len(TEST.findall(PAGE))

@@ -65,12 +65,12 @@ TABLES = {
 }
 
 
-def test_every_command_of_the_page_has_its_table():
+def test_every_command_of_the_page_has_a_table_to_import():
     assert COMMANDS.keys() == TABLES.keys()
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_recipe_imports_a_table_of_its_shape(table, dsn, conn, monkeypatch, capsys):
+def test_each_recipe_imports_a_table_of_the_shape_that_it_is_for(table, dsn, conn, monkeypatch, capsys):
     shape, pending, dead = TABLES[table]
     conn.execute(shape)
     monkeypatch.setenv("PARTBOX_DSN", dsn)

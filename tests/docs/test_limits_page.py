@@ -5,7 +5,7 @@ import re
 from test_programs import ROOT, blocks
 
 
-def test_the_page_on_limits_delivers_and_changes_limits_as_it_says(reader):
+def test_the_programs_of_the_page_on_limits_deliver_and_change_limits_as_it_says(reader):
     program, change = blocks("docs/limits.md")
     (reader.folder / "app.py").write_text(program)
     (reader.folder / "change.py").write_text(f"from app import outbox\n\n{change}")

@@ -33,7 +33,7 @@ with create_engine(url, poolclass=pool.NullPool).connect() as connection:
 """
 
 
-def test_the_revision_of_the_page_makes_the_schema_in_the_environment_of_the_page(tmp_path, empty_dsn):
+def test_the_alembic_revision_on_the_page_creates_the_schema_in_the_environment_on_the_page(tmp_path, empty_dsn):
     assert conninfo_to_dict(empty_dsn)
     (tmp_path / "versions").mkdir()
     (tmp_path / "env.py").write_text(AROUND.replace("{env}", ENV.replace("\n", "\n    ")))
@@ -59,6 +59,6 @@ def test_a_command_of_the_page_prints_sql(words, capsys):
     assert "pg_advisory_xact_lock" in capsys.readouterr().out
 
 
-def test_the_version_is_where_the_page_says(conn):
+def test_the_version_of_the_schema_is_stored_where_the_page_says(conn):
     (statement,) = re.findall(r"`(select value from partbox\.meta [^`]+)`", PAGE)
     assert int(conn.execute(statement).fetchone()[0]) >= 7

@@ -95,14 +95,14 @@ def test_the_program_is_well_typed(place: Place) -> None:
 
 
 @pytest.mark.thorough
-def test_in_its_server_models_are_written_once(place, serving, conn):
+def test_handlers_in_the_server_of_the_program_write_models_once(place, serving, conn):
     place.run(serving)
     assert orders(conn) == [(84, MANY)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("serving", ["asgi"], indirect=True)
-def test_beside_its_server_a_command_of_django_delivers(place, serving, conn):
+def test_a_django_command_beside_the_server_of_the_program_delivers(place, serving, conn):
     place.run(serving, PARTBOX_ENABLED="false")
     assert orders(conn) == [(42, MANY)]
     place.run(DJANGO_ADMIN, "partbox_worker", "--until-empty", "--processes", "2")
@@ -110,7 +110,7 @@ def test_beside_its_server_a_command_of_django_delivers(place, serving, conn):
 
 
 @pytest.mark.thorough
-def test_in_a_test_case_handlers_write_into_its_transaction(place):
+def test_handlers_in_a_test_case_write_into_its_transaction(place):
     """The test of the page, with as many orders."""
     one = 'self.assertEqual(self.client.post("/orders?reference=A-1").status_code, 201)'
     each = one.replace('"/orders?reference=A-1"', 'f"/orders?reference=A-{number}"')

@@ -157,14 +157,14 @@ def test_the_program_is_well_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_in_its_server_handlers_run_in_the_loop_of_the_requests(place, mails, orders):
+def test_handlers_in_the_server_of_the_program_run_in_the_event_loop_of_the_requests(place, mails, orders):
     assert place.run("serving.py") == "still connected: []\n"
     assert orders() == [(84, MANY)]
     assert once_each(mails)
 
 
 @pytest.mark.thorough
-def test_beside_its_server_handlers_run_in_partbox_worker(place, mails, orders):
+def test_handlers_beside_the_server_of_the_program_run_in_partbox_worker(place, mails, orders):
     assert place.run("serving.py", PARTBOX_ENABLED="false") == "still connected: []\n"
     assert orders() == [(42, MANY)]
     place.run(PARTBOX, "worker", "fastapi_worker:outbox", "--until-empty", "--processes", "2")
@@ -173,7 +173,7 @@ def test_beside_its_server_handlers_run_in_partbox_worker(place, mails, orders):
 
 
 @pytest.mark.thorough
-def test_in_pytest_its_handlers_run_in_the_loop_of_the_test(place, mails):
+def test_handlers_of_the_program_in_pytest_run_in_the_event_loop_of_the_test(place, mails):
     """The test of the page, with as many orders."""
     one = 'assert (await client.post("/orders?reference=A-1")).status_code == 201'
     each = one.replace('"/orders?reference=A-1"', 'f"/orders?reference=A-{number}"')

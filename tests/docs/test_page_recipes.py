@@ -52,7 +52,7 @@ asyncio.run(ask())
 """
 
 
-async def test_behind_a_proxy_its_header_is_the_identity_and_nobody_comes_past_it(dsn, monkeypatch):
+async def test_the_header_of_a_proxy_is_the_identity_and_requests_past_the_proxy_are_refused(dsn, monkeypatch):
     monkeypatch.setenv("PARTBOX_DSN", dsn)
     monkeypatch.setenv("PROXY_SECRET", "of the proxy")
     program = SimpleNamespace()
@@ -74,7 +74,7 @@ async def test_behind_a_proxy_its_header_is_the_identity_and_nobody_comes_past_i
 
 
 @pytest.mark.thorough
-def test_beside_django_its_sessions_and_permissions_decide(dsn, tmp_path):
+def test_sessions_and_permissions_of_django_decide_about_a_dashboard_beside_it(dsn, tmp_path):
     (tmp_path / "asgi.py").write_text(BESIDE_DJANGO)
     urls = "from django.http import HttpResponse\nfrom django.urls import path\n"
     (tmp_path / "urls.py").write_text(f"{urls}urlpatterns = [path('', lambda request: HttpResponse('the shop'))]\n")

@@ -93,7 +93,7 @@ def test_the_program_of_the_page_on_operations_does_what_the_page_says(reader):
     assert "balance: (58,)" in printed
 
 
-def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
+def test_the_program_of_the_page_on_monitoring_shows_the_state_of_the_outbox(reader):
     (reader.folder / "look.py").write_text("\n".join(blocks("docs/monitoring.md")))
 
     reader("partbox", "init")
@@ -274,7 +274,7 @@ def test_the_program_of_the_page_on_sentry_reports_a_failure(reader):
     assert "['partbox', 'default', 'OrderPlaced', 'partbox.errors.UnrecoverableError']" in printed
 
 
-def test_the_program_for_metrics_by_opentelemetry_prints_them(reader):
+def test_the_program_for_metrics_by_opentelemetry_prints_the_metrics(reader):
     (program,) = (block for block in blocks("docs/metrics.md") if "Metering" in block)
     (reader.folder / "app.py").write_text(program + TRACED)
 
@@ -311,7 +311,7 @@ def test_the_tests_of_the_page_on_testing_pass(tested, server):
     assert "12 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_the_test_cases_of_django_on_that_page_pass(tested, server):
+def test_the_django_test_cases_of_the_page_on_testing_pass(tested, server):
     assert "Ran 2 tests" in django_runs.run((tested / "django_cases.py").read_text(), server.dsn, tested)
 
 
@@ -363,7 +363,7 @@ def test_the_programs_of_the_page_on_relay_register_sinks_and_send(reader):
     assert printed.startswith("order-events 7 b'1' ")
 
 
-def test_the_targets_of_the_page_on_relay_can_be_sent_to(tmp_path, monkeypatch):
+def test_events_can_be_sent_to_the_targets_of_the_page_on_relay(tmp_path, monkeypatch):
     (targets,) = re.findall(
         r"^```toml\n(.*?)^```", (ROOT / "docs/relay.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
     )

@@ -28,7 +28,7 @@ def test_every_check_of_doctor_has_its_row() -> None:
     assert [*tables()[1]] == [f"`{check.name}`" for check in CHECKS]
 
 
-def test_every_row_names_a_test_that_there_is() -> None:
+def test_every_row_names_a_test_that_exists() -> None:
     lines = [line for line in TABLE.read_text("utf-8").splitlines() if line.startswith("| ")]
     rows = [row for table in tables() for row in table.values()]
     assert len(rows) == len(lines) - 2, "a row says neither which test runs it nor why none does"
@@ -40,7 +40,7 @@ def test_every_row_names_a_test_that_there_is() -> None:
     assert gone == []
 
 
-def test_what_is_proposed_to_be_installed_is_an_extra_of_ours() -> None:
+def test_every_extra_that_a_remedy_proposes_to_install_exists() -> None:
     extras = tomllib.loads((remedies.ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = {name for text in remedies.found() for name in re.findall(r"pip install .partbox\[(\w+)\]", text)}
     assert named <= {*extras}

@@ -52,13 +52,13 @@ def test_every_link_of_a_page_of_the_site_leads_to_one_or_to_the_repository():
             assert [each for each in linked if each not in files] == [], name
 
 
-def test_every_page_has_one_place_in_the_navigation():
+def test_every_page_is_in_the_navigation_once():
     listed = [page for _, _, page in places(config(ROOT))]
     pages = [path.name for path in ROOT.glob("docs/*.md")] + [*BESIDE.values()]
     assert sorted(listed) == sorted(pages), "docs/zensical.toml"
 
 
-def test_programs_that_read_find_each_page_with_what_it_is_about_and_all_of_the_text():
+def test_the_files_for_language_models_list_each_page_with_its_subject_and_hold_the_whole_text():
     pages = llms(ROOT)
     lines = [line for line in pages["llms.txt"].splitlines() if line.startswith("- ")]
     assert len(lines) == len([*places(config(ROOT))]) == len(config(ROOT)["extra"]["about"])

@@ -42,7 +42,7 @@ def test_the_programs_of_the_tutorial_deliver_everything_on_one_screen(reader: R
     assert max(map(len, screen)) <= 2 * 100  # one of the log may take two
 
 
-def test_the_trouble_of_the_tutorial_is_found_and_mended_as_the_page_says(reader: Reader, empty_dsn: str) -> None:
+def test_the_problem_in_the_tutorial_is_found_and_fixed_as_the_page_says(reader: Reader, empty_dsn: str) -> None:
     *_, start, ask, retry, again, ask_again = map(commands, blocks("console"))
     (in_order,) = blocks("text")
     broken, mended = reader.folder / "broken.log", reader.folder / "mended.log"

@@ -19,7 +19,7 @@ def cast(clinic):
         yield cast
 
 
-def test_row_security_that_hides_rows_from_workers(clinic, cast: Cast):
+def test_row_security_that_hides_rows_from_workers_is_a_finding(clinic, cast: Cast):
     assert clinic.causes() == []
     for table in ("record", "parked"):
         clinic.conn.execute(f"alter table partbox.{table} enable row level security")
@@ -33,13 +33,13 @@ def test_row_security_that_hides_rows_from_workers(clinic, cast: Cast):
     assert clinic.causes() == []
 
 
-def test_row_security_that_does_not_concern_workers_is_nobody_s_business(clinic, cast: Cast):
+def test_row_security_that_does_not_affect_workers_is_no_finding(clinic, cast: Cast):
     clinic.conn.execute(f'alter role "{cast.worker}" bypassrls')
     clinic.conn.execute("alter table partbox.record enable row level security")
     assert clinic.causes() == []
 
 
-def test_privileges_that_were_taken_from_workers(clinic, cast: Cast):
+def test_privileges_revoked_from_workers_are_a_finding(clinic, cast: Cast):
     clinic.conn.execute(f'revoke select, insert on partbox.parked from "{cast.worker}"')
     clinic.conn.execute(f'revoke select on sequence partbox.record_id_seq from "{cast.worker}"')
     clinic.conn.execute(f'revoke execute on function partbox.claim from "{cast.worker}"')
@@ -53,12 +53,12 @@ def test_privileges_that_were_taken_from_workers(clinic, cast: Cast):
     assert f"partbox init --worker-role={cast.worker}" in found["remedy"][0]
 
 
-def test_a_schema_that_workers_may_not_use(clinic, cast: Cast):
+def test_a_schema_that_workers_may_not_use_is_a_finding(clinic, cast: Cast):
     clinic.conn.execute(f'revoke usage on schema partbox from "{cast.worker}"')
     assert "usage on schema" in clinic.one("privileges")["evidence"]
 
 
-def test_a_table_that_is_not_ours(clinic):
+def test_a_foreign_table_in_the_place_of_ours_is_a_finding(clinic):
     with clinic.conn.transaction():
         clinic.conn.execute("alter table partbox.parked rename to other")
         clinic.conn.execute("create table partbox.parked (like partbox.other)")
@@ -67,13 +67,13 @@ def test_a_table_that_is_not_ours(clinic):
     assert "`partbox migrate`" in found["remedy"][0]
 
 
-def test_a_segment_that_was_detached_by_hand(clinic):
+def test_a_segment_that_was_detached_by_hand_is_a_finding(clinic):
     clinic.plant.publish("7")
     clinic.conn.execute("alter table partbox.record detach partition partbox.record_1")
     assert clinic.one("displaced")["summary"].endswith("with records that some cursor has not passed: record_1")
 
 
-def test_triggers_and_rules_that_keep_rows_out_of_our_tables(clinic):
+def test_triggers_and_rules_that_keep_rows_out_of_our_tables_are_a_finding(clinic):
     clinic.conn.execute(
         "create function partbox.drops() returns trigger language plpgsql as $$ begin return  NULL; end $$;"
         'create trigger "Drop it" before insert on partbox.record for each row execute function partbox.drops();'
@@ -92,7 +92,7 @@ def test_triggers_and_rules_that_keep_rows_out_of_our_tables(clinic):
     assert clinic.causes() == []
 
 
-def test_triggers_that_only_look_are_a_note(clinic):
+def test_triggers_that_change_no_rows_are_only_a_note(clinic):
     """After a row, or before a statement, every trigger returns null."""
     clinic.conn.execute(
         "create function partbox.audits() returns trigger language plpgsql as $$ begin return null; end $$;"
@@ -122,7 +122,7 @@ def as_worker(clinic, cast: Cast, path: str | None = None) -> list[dict]:
 
 
 @EVERY
-def test_others_who_may_create_where_workers_look_for_names(clinic, cast: Cast):
+def test_others_who_may_create_functions_in_the_search_path_of_workers_are_a_finding(clinic, cast: Cast):
     assert as_worker(clinic, cast) == []
     clinic.conn.execute(f"grant create on schema public to {cast.publisher}")
     (found,) = as_worker(clinic, cast)
@@ -139,7 +139,7 @@ def test_others_who_may_create_where_workers_look_for_names(clinic, cast: Cast):
 
 
 @EVERY
-def test_everybody_may_create_there_as_postgresql_14_has_it(clinic, cast: Cast):
+def test_the_right_of_everybody_to_create_in_public_as_in_postgresql_14_is_a_finding(clinic, cast: Cast):
     clinic.conn.execute(f"grant create on schema public to public, {cast.publisher}")
     (found,) = as_worker(clinic, cast)
     assert found["evidence"] == [f"may create there: PUBLIC, {cast.publisher}"]
@@ -150,7 +150,7 @@ def test_everybody_may_create_there_as_postgresql_14_has_it(clinic, cast: Cast):
 
 
 @EVERY
-def test_a_group_is_named_if_somebody_in_it_is_another(clinic, cast: Cast):
+def test_a_group_that_may_create_there_is_named_if_it_has_a_member_other_than_the_worker(clinic, cast: Cast):
     group = f"{cast.stranger}_group"
     clinic.conn.execute(
         f"create role {group}; grant create on schema public to {group}; grant {group} to {cast.worker}"
@@ -167,7 +167,7 @@ def test_a_group_is_named_if_somebody_in_it_is_another(clinic, cast: Cast):
 @pytest.mark.parametrize(
     "trusted", ["superuser", "the database's owner", "the schema's owner", "the worker", "a member"]
 )
-def test_who_could_do_more_anyway_may_create_there(clinic, cast: Cast, trusted: str):
+def test_a_role_that_has_more_power_anyway_may_create_in_the_search_path(clinic, cast: Cast, trusted: str):
     """The stranger owns a schema in the path, and is trusted for another reason."""
     stranger, owner = cast.stranger, clinic.conn.info.user
     clinic.conn.execute(f"create schema shop authorization {stranger}; grant usage on schema shop to {cast.worker}")
@@ -219,7 +219,7 @@ def test_hostile_names_of_schemas_and_roles_reach_no_terminal_and_no_command(cli
 
 
 @EVERY
-def test_no_function_of_theirs_answers_the_question_who_may_create(clinic, cast: Cast):
+def test_the_check_of_the_search_path_runs_no_function_that_others_have_put_there(clinic, cast: Cast):
     clinic.conn.execute(f"grant create on schema public to {cast.publisher}")
     with psycopg.connect(cast.of("publisher"), autocommit=True) as publisher:
         raises = "language plpgsql as $$ begin raise 'their code runs as %', current_user; end $$"

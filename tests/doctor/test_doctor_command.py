@@ -25,7 +25,7 @@ def reader(conn, dsn):
     conn.execute("drop owned by reader; drop role reader")
 
 
-def test_a_healthy_outbox_is_said_to_be_so(run):
+def test_doctor_says_that_a_healthy_outbox_is_healthy(run):
     code, out, err = run("doctor")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "note  durability"  # test servers have fsync off
@@ -54,7 +54,7 @@ def test_severities_are_coloured_where_colours_are_wanted(run, clinic, monkeypat
     assert run("doctor")[1].startswith("\x1b[1;31mproblem\x1b[0m")
 
 
-def test_it_changes_nothing(clinic, run):
+def test_doctor_changes_nothing_in_the_database(clinic, run):
     clinic.plant.park("7", "retrying", blocks=True, due=60)
 
     def everything() -> list:
@@ -77,7 +77,7 @@ def test_it_changes_nothing(clinic, run):
     ],
     ids=["nobody listens", "no DSN"],
 )
-def test_a_database_that_cannot_be_reached(run, dsn, cause, said):
+def test_an_unreachable_database_is_a_one_line_error_of_doctor(run, dsn, cause, said):
     code, out, err = run("doctor", "--dsn", dsn)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert said in err
@@ -115,7 +115,7 @@ def foreign(dsn):
     ],
     ids=["missing", "newer", "behind", "foreign"],
 )
-def test_a_schema_that_is_not_there_or_of_another_version(run, empty_dsn, prepare, said):
+def test_a_missing_schema_or_one_of_another_version_is_refused_by_doctor(run, empty_dsn, prepare, said):
     prepare(empty_dsn)
     code, out, err = run("doctor", "--dsn", empty_dsn)
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -126,7 +126,7 @@ def test_a_schema_that_is_not_there_or_of_another_version(run, empty_dsn, prepar
     assert said in found["summary"]
 
 
-def test_a_database_of_another_encoding(run, conn, dsn):
+def test_a_database_of_another_encoding_is_refused_by_doctor(run, conn, dsn):
     conn.execute("create database latin encoding 'LATIN1' locale 'C' template template0")
     try:
         code, _, err = run("doctor", "--dsn", make_conninfo(dsn, dbname="latin"))
@@ -142,7 +142,7 @@ def test_a_standby_or_read_only_session_is_refused_in_one_line(run, dsn):
     assert "cannot use the database" in err
 
 
-def test_a_role_of_few_privileges_is_told_what_it_does_not_see(run, clinic, reader):
+def test_a_role_with_few_privileges_learns_what_doctor_could_not_see(run, clinic, reader):
     clinic.plant.publish("7")
     with clinic.session("billing") as other:
         other.execute("select pg_current_xact_id()")
@@ -154,7 +154,7 @@ def test_a_role_of_few_privileges_is_told_what_it_does_not_see(run, clinic, read
     assert "`grant pg_read_all_stats to reader`" in found["not-seen"]["remedy"][0]
 
 
-def test_a_table_that_may_not_be_read_is_named_and_the_rest_is_judged(run, clinic, reader):
+def test_an_unreadable_table_is_named_and_everything_else_is_judged(run, clinic, reader):
     for table in ("parked", "partition", "record", "record_default", "instance"):
         clinic.conn.execute(f"revoke select on partbox.{table} from reader".encode())
         code, out, err = run("doctor", "--json", "--dsn", reader)
@@ -166,7 +166,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_is_judged(run, clini
         clinic.conn.execute(f"grant select on partbox.{table} to reader".encode())
 
 
-def test_a_stranger_is_told_that_nothing_can_be_said(run, conn, dsn):
+def test_a_role_without_privileges_learns_that_nothing_can_be_judged(run, conn, dsn):
     conn.execute("drop role if exists passer_by; create role passer_by login")
     try:
         code, out, err = run("doctor", "--dsn", make_conninfo(dsn, user="passer_by"))
@@ -216,7 +216,7 @@ def test_another_schema_is_named_in_every_command(run, clinic, dsn):
     assert "partbox worker MODULE:OUTBOX --schema 'o'\"'\"'x" in found["remedy"][0]
 
 
-def test_an_outbox_without_subscriptions_is_judged_too(run, empty_dsn):
+def test_doctor_judges_an_outbox_without_subscriptions_too(run, empty_dsn):
     migrate(empty_dsn, writer_only=True)
     assert run("doctor", "--dsn", empty_dsn)[0] == 0
     with psycopg.connect(empty_dsn) as conn:
@@ -228,13 +228,13 @@ def test_an_outbox_without_subscriptions_is_judged_too(run, empty_dsn):
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", ""])
-def test_a_wrong_length_is_one_line(run, text):
+def test_a_wrong_duration_is_a_one_line_error(run, text):
     code, out, err = run("doctor", "--transactions-over", text)
     assert (code, out) == (1, "")
     assert f"--transactions-over {text!r} is not a time" in err
 
 
-def test_the_documentation_lists_the_checks_as_they_are(run):
+def test_the_page_on_doctor_lists_exactly_the_checks_that_exist(run):
     committed = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"(?s)## What it knows\n\n.*?\n\n(.*?)\n## ", committed)
     assert run("doctor", "--markdown")[1] == listed, "put what it prints into docs/doctor.md"

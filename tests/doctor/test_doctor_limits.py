@@ -30,7 +30,7 @@ def found(seen: Cluster, cause: str = "limit") -> list[Finding]:
     return [each for each in run_checks(case) if each.cause == cause]
 
 
-def test_a_limit_that_holds_events_back_for_long_is_told_with_the_way_to_widen_it() -> None:
+def test_a_limit_that_holds_events_back_for_long_is_reported_with_the_command_to_widen_it() -> None:
     values = (WaitingValue("acme", 900, 90.0), WaitingValue("zoo", 10, 2.0))
     (finding,) = found(limited(LimitReport("shop.charge", 100.0, 5, "tenant_id", 910, 90.0, values)))
     assert finding.summary == "the limit of handler shop.charge holds back 910 events, the first for 90 s"
@@ -45,7 +45,7 @@ def test_a_limit_that_holds_events_back_for_long_is_told_with_the_way_to_widen_i
     assert finding.since == NOW - timedelta(seconds=90)
 
 
-def test_what_an_operator_has_set_is_told_with_who_and_how_to_forget_it() -> None:
+def test_a_limit_set_by_an_operator_is_reported_with_its_author_and_the_command_to_reset_it() -> None:
     change = LimitChange("shop.charge", 1.0, None, MINUTE_AGO, "alice as shop")
     (finding,) = found(limited(LimitReport("shop.charge", 9.0, None, None, 3, 61.0), changes=(change,)))
     assert finding.evidence == ("in force: rate 1/s, at once none", "set 2026-01-31 08:59:00Z by alice as shop")
@@ -57,7 +57,7 @@ def test_events_that_have_waited_for_a_short_time_are_no_finding() -> None:
     assert found(limited(LimitReport("shop.charge", 100.0))) == []
 
 
-def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() -> None:
+def test_a_limit_for_an_unknown_handler_is_reported_while_processes_live() -> None:
     change = LimitChange("shop.charg", 1.0, None, MINUTE_AGO, "alice as shop")
     (finding,) = found(limited(changes=(change,)))
     assert finding.summary.startswith("a limit is set for handler shop.charg, and no process keeps it")
@@ -68,12 +68,12 @@ def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() ->
     assert found(limited(changes=(lifted,))) == []
 
 
-def test_a_name_that_nobody_copies_is_not_put_into_a_command() -> None:
+def test_a_handler_name_with_control_characters_is_not_put_into_a_command() -> None:
     (finding,) = found(limited(LimitReport("evil\nname", 100.0, None, None, 3, 61.0)))
     assert finding.remedy == ("see its name: `partbox limit list`; then `partbox limit set`",)
 
 
-def test_what_waits_for_its_turn_does_not_make_its_process_look_stalled() -> None:
+def test_events_that_wait_for_a_limit_do_not_make_their_process_look_stalled() -> None:
     """Unless the process has not said so for long: then it may hang."""
     waiting = LimitReport("shop.charge", 5 / 3600, None, None, 3, 600.0)
     still = partition(3, pending=9, oldest_age=900.0, saved_age=700.0, claimed_age=900.0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("brisk")
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_autovacuum_that_is_off_for_a_hot_table(clinic):
+def test_disabled_autovacuum_of_a_hot_table_is_a_finding(clinic):
     clinic.conn.execute("alter table partbox.partition set (autovacuum_enabled = off)")
     found = clinic.one("autovacuum")
     assert found["summary"] == "autovacuum is off for partition"
@@ -26,7 +26,7 @@ def test_autovacuum_that_is_off_for_a_hot_table(clinic):
 
 @pytest.mark.parametrize("part", [16, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_bloated_table(clinic, monkeypatch, part):
+def test_a_bloated_table_is_a_finding(clinic, monkeypatch, part):
     monkeypatch.setattr(server, "ROW_BYTES", server.ROW_BYTES // part)
     monkeypatch.setattr(server, "SMALL_TABLE", server.SMALL_TABLE // part)
     assert clinic.causes() == []
@@ -43,7 +43,7 @@ def test_a_bloated_table(clinic, monkeypatch, part):
     assert clinic.causes() == []
 
 
-def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
+def test_a_role_behind_a_pooler_without_its_settings_is_a_finding(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_POOLER", "1")
     found = clinic.one("pooled-role")
     assert "statement_timeout = 0" in found["evidence"]
@@ -57,7 +57,7 @@ def test_a_role_behind_a_pooler_without_its_settings(clinic, monkeypatch):
 
 
 @pytest.mark.every_version("asks the server's own settings")
-def test_the_reason_why_nobody_is_woken_is_a_note(clinic, run, monkeypatch):
+def test_the_reason_why_workers_are_not_woken_is_a_note(clinic, run, monkeypatch):
     def said() -> list[str]:
         _, report = clinic.doctor()
         found = [each for each in report["findings"] if each["cause"] == "bell"]
@@ -78,7 +78,7 @@ def test_the_reason_why_nobody_is_woken_is_a_note(clinic, run, monkeypatch):
 
 @pytest.mark.parametrize("used_up", [0.2, pytest.param(0.9, marks=pytest.mark.soak)])
 @pytest.mark.every_version("asks the server's own tables")
-def test_connections_that_are_nearly_used_up(clinic, monkeypatch, used_up):
+def test_nearly_exhausted_connections_are_a_finding(clinic, monkeypatch, used_up):
     monkeypatch.setattr(server, "SLOTS_USED", used_up)
     with ExitStack() as stack:
         most = clinic.number("show max_connections")
@@ -91,24 +91,24 @@ def test_connections_that_are_nearly_used_up(clinic, monkeypatch, used_up):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_logical_copy(clinic):
+def test_a_logical_copy_is_a_finding(clinic):
     clinic.conn.execute("update partbox.meta set value = null where key = 'marker'")  # as written by somebody else
     assert clinic.one("copied")["severity"] == "problem"
 
 
-def test_a_logical_copy_with_the_transaction_id_of_the_original(clinic):
+def test_a_logical_copy_with_the_transaction_id_of_the_original_is_a_finding(clinic):
     clinic.conn.execute("update partbox.meta set value = '16384 16385' where key = 'marker_oids'")
     assert clinic.one("copied")["severity"] == "problem"
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_saved_snapshot_of_another_server(clinic):
+def test_a_saved_snapshot_of_another_server_is_a_finding(clinic):
     clinic.conn.execute("update partbox.partition set snapshot = '4000000000:4000000000:' where partition = 3")
     assert "copied" in clinic.causes()
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_sequence_that_was_set_back(clinic):
+def test_a_sequence_that_was_set_back_is_a_finding(clinic):
     for _ in range(5):
         clinic.plant.publish("7")
     clinic.plant.consume()
@@ -124,7 +124,7 @@ def test_a_sequence_that_was_set_back(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_events_under_ids_that_cursors_have_passed(clinic):
+def test_events_with_ids_that_cursors_have_passed_are_a_finding(clinic):
     for _ in range(5):
         clinic.plant.publish("7")
     clinic.plant.consume()
@@ -156,7 +156,7 @@ ALONE = [pytest.param([each], id=each[1], marks=pytest.mark.soak) for each in HA
     "harms", [pytest.param(HARMS, id="together"), pytest.param([NO_DEFAULT], id="no default"), *ALONE]
 )
 @pytest.mark.every_version("asks the server's own tables")
-def test_ids_that_are_drawn_otherwise(clinic, harms):
+def test_a_sequence_with_altered_options_is_a_finding(clinic, harms):
     for harm, _ in harms:
         clinic.conn.execute(harm.encode())
     found = clinic.one("sequence")
@@ -167,7 +167,7 @@ def test_ids_that_are_drawn_otherwise(clinic, harms):
     assert clinic.causes() == []
 
 
-def test_a_last_segment_that_is_nearly_full(clinic):
+def test_a_last_segment_that_is_nearly_full_is_a_finding(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 9500000)")
     found = clinic.one("segments")
     assert found["evidence"] == ["it ends before id 10,000,000; the newest id is 9,500,000"]
@@ -178,7 +178,7 @@ def test_a_last_segment_that_is_nearly_full(clinic):
     assert clinic.number("select count(*) from only partbox.record_default") == 0
 
 
-def test_a_default_segment_that_holds_old_records_is_no_trouble_while_the_last_segment_is_young(clinic):
+def test_old_records_in_the_default_segment_are_no_finding_while_the_last_segment_is_young(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
     clinic.plant.publish("7")
     clinic.follow(clinic.one("segments")["remedy"][0])
@@ -188,7 +188,7 @@ def test_a_default_segment_that_holds_old_records_is_no_trouble_while_the_last_s
     assert "segments" in clinic.causes()
 
 
-def test_a_segment_that_was_begun_and_is_not_there(clinic):
+def test_a_segment_that_was_begun_and_not_finished_is_a_finding(clinic):
     clinic.conn.execute("select partbox.segment_exclude(12000000, 14000000)")
     found = clinic.one("segments")
     assert (
@@ -223,11 +223,11 @@ def test_an_event_trigger_that_keeps_segments_from_being_made_is_named_with_the_
     assert clinic.causes() == []
 
 
-def test_an_event_trigger_is_suspected_before_anybody_has_tried_to_make_segments(clinic, ddl_log):
+def test_an_event_trigger_is_suspected_before_any_attempt_to_make_segments(clinic, ddl_log):
     assert clinic.one("segments")["summary"] == "segments of the log are not made ahead of need: 0 of 3"
 
 
-def test_segments_that_cannot_be_made_are_told_whatever_the_reason(clinic):
+def test_segments_that_cannot_be_made_are_reported_whatever_the_reason(clinic):
     body = "begin raise exception 'out of order'; end"
     made = "create or replace function partbox.segment_add(lower bigint, upper bigint) returns text language plpgsql"
     clinic.conn.execute(f"{made} as $${body}$$")
@@ -235,7 +235,7 @@ def test_segments_that_cannot_be_made_are_told_whatever_the_reason(clinic):
     assert clinic.one("segments")["evidence"][-1] == "changing one failed: out of order"
 
 
-def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):
+def test_a_failed_second_examination_loses_none_of_the_evidence(clinic):
     clinic.ghost()
     clinic.conn.execute("update partbox.partition set owner = null")
     with psycopg.connect(clinic.dsn) as migrating:
@@ -249,7 +249,7 @@ def test_a_second_look_that_cannot_be_had_costs_none_of_the_evidence(clinic):
     assert {"unowned", "not-seen"} <= causes
 
 
-def test_a_default_segment_that_holds_records(clinic):
+def test_a_default_segment_that_holds_records_is_a_finding(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 10000005)")
     clinic.plant.publish("7")
     found = clinic.one("segments")
@@ -260,7 +260,7 @@ def test_a_default_segment_that_holds_records(clinic):
     assert clinic.number("select count(*) from only partbox.record_default") == 1
 
 
-def test_a_subscription_that_keeps_the_log_from_being_purged(clinic):
+def test_a_subscription_that_keeps_the_log_from_being_purged_is_a_finding(clinic):
     clinic.old(300)
     clinic.run("subscription", "pause", "default")
     found = clinic.one("purge")
@@ -268,7 +268,7 @@ def test_a_subscription_that_keeps_the_log_from_being_purged(clinic):
     assert found["evidence"] == ["256 partitions; retention 7 d", "it is paused"]
 
 
-def test_a_floor_that_keeps_the_log_from_being_purged(clinic):
+def test_a_floor_that_keeps_the_log_from_being_purged_is_a_finding(clinic):
     clinic.old(300)
     clinic.plant.consume()
     clinic.ghost()
@@ -276,7 +276,7 @@ def test_a_floor_that_keeps_the_log_from_being_purged(clinic):
     assert "a transaction that was open at its last save may still write" in clinic.one("purge")["evidence"][1]
 
 
-def test_records_that_nobody_has_purged(clinic):
+def test_records_that_are_overdue_for_a_purge_are_a_finding(clinic):
     clinic.old(300)
     clinic.plant.consume()
     found = clinic.one("purge")
@@ -285,20 +285,20 @@ def test_records_that_nobody_has_purged(clinic):
     assert clinic.causes() == []
 
 
-def test_old_records_that_are_parked_are_kept_with_reason(clinic):
+def test_old_records_that_are_kept_because_they_are_parked_are_no_finding(clinic):
     clinic.plant.park("7", age=9 * 86_400)
     clinic.conn.execute("update partbox.record set created_at = now() - interval '9 days'")
     assert clinic.causes() == ["dead"]
 
 
-def test_limits_follow_the_settings():
+def test_thresholds_of_doctor_follow_the_settings():
     settings = load(flags={}, retain_done="1d", purge_interval="2h", max_parked=50, pooler=True)
     limits = limits_of(settings, 5.0)
     found = (limits.overdue_age, limits.brake_threshold, limits.pooler, limits.lock_wait)
     assert found == (1.25 * 86_400 + 3 * 7_200, 45, True, 5.0)
 
 
-def test_an_archive_that_fails_and_one_that_nobody_writes(clinic):
+def test_an_archive_that_fails_and_one_that_is_not_written_are_findings(clinic):
     clinic.conn.execute("insert into partbox.meta (key, value) values ('archived_id', '0')")
     assert clinic.causes() == []
     clinic.conn.execute(

@@ -15,7 +15,7 @@ AWAY = "ConnectionError: refused"
 WAITS = "ship waits for its downstream: "
 
 
-def test_a_dead_record_that_blocks(clinic):
+def test_a_dead_record_that_blocks_its_key_is_a_finding(clinic):
     clinic.ghost()
     clinic.conn.execute("update partbox.partition p set owner = instance_id from partbox.instance")
     head = clinic.plant.park("7", "dead", blocks=True)
@@ -26,7 +26,7 @@ def test_a_dead_record_that_blocks(clinic):
     assert clinic.causes() == []
 
 
-def test_a_key_that_has_only_just_failed_is_not_said_to_be_blocked(clinic):
+def test_a_key_that_has_only_just_failed_is_not_reported_as_blocked(clinic):
     clinic.plant.park("7", "retrying", blocks=True, attempts=2, due=1, age=1)
     assert "blocked-key" not in clinic.causes()
     clinic.plant.park("8", "retrying", blocks=True, attempts=2, due=1, age=90)
@@ -66,7 +66,7 @@ def test_an_open_circuit_is_one_finding_however_many_aggregates_wait_for_it(clin
     ]
 
 
-def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
+def test_a_few_dead_records_are_reported_as_waiting_for_a_decision(clinic):
     clinic.plant.park("7", error="SmtpError: to ada@example.org", age=600)
     clinic.plant.park("8", error="SmtpError: to bob@example.org", age=9_000)
     clinic.plant.park("9", error="no such customer", event_type="-Odd type", age=600)
@@ -84,7 +84,7 @@ def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
     assert clinic.number("select count(*) from partbox.parked where state = 'dead'") == 2
 
 
-def test_a_braked_partition(clinic, monkeypatch):
+def test_a_braked_partition_is_a_finding(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_MAX_PARKED", "10")
     clinic.plant.park("7", "retrying", blocks=True, attempts=1, due=3_600, age=1)
     for _ in range(7):
@@ -97,7 +97,7 @@ def test_a_braked_partition(clinic, monkeypatch):
     assert found["evidence"] == ["up to 9 open parked records in one; max_parked = 10"]
 
 
-def test_events_that_only_wait_brake_nothing_and_half_of_what_may_wait_is_announced(clinic, monkeypatch):
+def test_waiting_events_brake_no_partition_and_are_reported_at_half_of_their_maximum(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_MAX_PARKED", "10")
     monkeypatch.setenv("PARTBOX_MAX_WAITING", "40")
     clinic.plant.park("7", "deferred", blocks=True, due=3_600, age=1, error=None)
@@ -114,7 +114,7 @@ def test_events_that_only_wait_brake_nothing_and_half_of_what_may_wait_is_announ
     assert clinic.one("waiting")["severity"] == "problem"
 
 
-def test_many_deferred_events(clinic):
+def test_many_deferred_events_are_a_finding(clinic):
     clinic.work()
     clinic.owned()
     for number in range(60):
@@ -126,7 +126,7 @@ def test_many_deferred_events(clinic):
 
 
 @pytest.mark.parametrize("attempts", [2, pytest.param(3, marks=pytest.mark.soak)])
-def test_a_record_that_kills_its_process(clinic, attempts):
+def test_a_record_that_kills_its_process_is_a_finding(clinic, attempts):
     """The one node of processes without `--soak`: threads would take the tests with them."""
     clinic.node(max_attempts=attempts, retry="fixed:0.1")
     clinic.owned()
@@ -142,7 +142,7 @@ def test_a_record_that_kills_its_process(clinic, attempts):
     assert f"its process died, {attempts} times that it ran" in seen["dead"]["evidence"][0]
 
 
-def test_a_backlog_that_grows(clinic):
+def test_a_growing_backlog_is_a_finding(clinic):
     clinic.ghost()
     clinic.conn.execute("update partbox.partition p set owner = instance_id, claimed_at = now() from partbox.instance")
     clinic.old(1_200)

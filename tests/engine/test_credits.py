@@ -43,12 +43,12 @@ def test_a_poll_is_worth_its_cost_for_enough_room_or_for_any_if_the_last_was_lon
     assert credit(backlog, is_enough=is_enough).is_poll_worthwhile(waited) is worth
 
 
-def test_what_was_read_and_is_not_saved_takes_room(world: World, process: Process) -> None:
+def test_records_that_were_read_and_are_not_saved_take_room(world: World, process: Process) -> None:
     read(world, process, 3)
     assert process.engine.credits.grant_credit([process.engine.partitions[0]]).rooms == [WINDOW - 3]
 
 
-def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_lane(
+def test_a_poll_for_little_room_waits_longer_while_every_runner_could_take_a_lane(
     world: World, process: Process
 ) -> None:
     read(world, process, 3)
@@ -59,7 +59,7 @@ def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_la
 
 
 @pytest.mark.parametrize(("window", "room"), [(100, 1), (WINDOW, 0)])
-def test_one_that_is_caught_up_has_room_for_one_more_though_its_part_of_the_window_is_full(
+def test_a_caught_up_partition_has_room_for_one_more_though_its_part_of_the_window_is_full(
     world: World, window: int, room: int
 ) -> None:
     process = world.join(Shape(1, window=100, max_parked=100))
@@ -72,7 +72,9 @@ def test_one_that_is_caught_up_has_room_for_one_more_though_its_part_of_the_wind
     assert (partition.cursor.is_caught_up, budget.room_of(partition)) == (True, room)
 
 
-def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(world: World, process: Process) -> None:
+def test_asking_for_credit_parks_nothing_and_names_partitions_with_running_events_in_a_full_window(
+    world: World, process: Process
+) -> None:
     read(world, process, WINDOW)
     credits, partition = process.engine.credits, process.engine.partitions[0]
     pending = partition.parked.pending_parks
@@ -87,7 +89,9 @@ def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(world: World,
     assert sorted(pending) == list(range(1, WINDOW + 1))
 
 
-def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(world: World, process: Process) -> None:
+def test_every_partition_with_a_running_handler_blocks_reading_when_no_bytes_are_left(
+    world: World, process: Process
+) -> None:
     read(world, process, 1)
     world.go_on(process, process.actors[-1])
     credits, partition = process.engine.credits, process.engine.partitions[0]
@@ -102,7 +106,7 @@ def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(world: World, p
     assert not credits.is_starved
 
 
-def test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave(
+def test_a_partition_may_use_its_share_of_the_waiting_rows_and_what_other_partitions_leave(
     world: World,
 ) -> None:
     process = world.join(Shape(1, window=100, max_parked=100))

@@ -367,7 +367,7 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     run_state_machine_as_test(EngineMachine, settings=PROFILE)
 
 
-def test_nothing_is_lost_doubled_or_reordered_that_waits_for_permits_in_a_flood(
+def test_nothing_is_lost_doubled_or_reordered_when_a_flood_waits_for_permits(
     monkeypatch: pytest.MonkeyPatch, stage: tuple[asyncio.AbstractEventLoop, ModelClock]
 ) -> None:
     EngineMachine.loop, EngineMachine.clock = stage

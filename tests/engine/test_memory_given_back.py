@@ -29,7 +29,7 @@ def tables(process: Process) -> dict[str, int]:
         return {name: getsizeof(table) for name, table in kept.items()}
 
 
-def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(stage: Any) -> None:
+def test_parked_events_of_many_keys_leave_no_large_dict_behind(stage: Any) -> None:
     """Each event is for later at first, and done then."""
     world = World(*stage, partitions=1)
     process = world.join(Shape(1_000, "async", window=1_000, max_parked=1_000, window_bytes=1 << 40))
@@ -69,7 +69,7 @@ def held_by_the_line(process: Process) -> list[DeliveredEvent]:
         ]
 
 
-def test_an_event_in_trouble_is_not_kept_by_the_line_that_ran_it(stage: Any) -> None:
+def test_a_shared_lane_does_not_keep_a_dead_event_that_it_ran(stage: Any) -> None:
     """A line stays as long as its partition: one for each would keep up to 256 payloads, however large they are."""
     world = World(*stage, partitions=1)
     process = world.join(Shape(1, lines=True))

@@ -26,7 +26,7 @@ def tick(process: Process) -> object:
     return process.poller.ownership.tick(process.watcher.connection(process))  # type: ignore[arg-type]
 
 
-def test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released(
+def test_a_process_awaits_the_release_of_an_assigned_partition_that_another_owns(
     world: World, process: Process
 ) -> None:
     row = world.database.partitions[1]
@@ -38,7 +38,7 @@ def test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_rele
     assert process.engine.partitions.keys() == {0, 1}
 
 
-def test_a_plan_of_its_supervisor_is_news_until_the_next_tick(process: Process) -> None:
+def test_a_new_plan_of_the_supervisor_counts_as_news_until_the_next_tick(process: Process) -> None:
     ownership = process.poller.ownership
     assert not ownership.is_replanned
     process.slot[PLAN_COUNT] += 1
@@ -47,14 +47,16 @@ def test_a_plan_of_its_supervisor_is_news_until_the_next_tick(process: Process) 
     assert not ownership.is_replanned
 
 
-def test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody(process: Process) -> None:
+def test_a_new_plan_stops_being_news_at_the_next_tick_of_a_process_without_an_identity(process: Process) -> None:
     process.poller.ownership.instance_id = None
     process.slot[PLAN_COUNT] += 1
     tick(process)
     assert not process.poller.ownership.is_replanned
 
 
-def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_tick_and_wakes(process: Process) -> None:
+def test_a_change_by_others_in_this_subscription_wakes_the_poller_and_is_news_until_the_next_tick(
+    process: Process,
+) -> None:
     context, ownership = process.poller.context, process.poller.ownership
     listener = Listener(context)
     context.wakeup.clear()
@@ -68,7 +70,7 @@ def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_ti
     assert not ownership.is_replanned
 
 
-def test_a_process_has_something_in_hand_until_all_that_it_has_read_is_saved_and_nothing_is_parked(
+def test_a_process_is_busy_until_all_that_it_has_read_is_saved_and_nothing_is_parked(
     world: World, process: Process
 ) -> None:
     engine = process.engine
@@ -92,7 +94,7 @@ def test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released(world: 
     assert hurried.is_set()
 
 
-def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_touches_it(
+def test_a_released_partition_is_not_saved_again_when_a_lane_that_began_nothing_touches_it(
     world: World, process: Process
 ) -> None:
     engine, partition = process.engine, process.engine.partitions[0]
@@ -106,7 +108,9 @@ def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_tou
         assert engine.take_dirty() == []
 
 
-def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(world: World, process: Process) -> None:
+def test_a_partition_that_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(
+    world: World, process: Process
+) -> None:
     """Nothing has changed in the database, whose digest is the one that is known."""
     for _ in range(2):  # settled
         tick(process)

@@ -77,12 +77,14 @@ def test_one_step_reads_page_after_page_until_windows_are_full(reading: Reading)
     assert len(reading.handed) == len(set(reading.handed)) == reading.read >= 12 * SHARE
 
 
-def test_it_reads_one_page_while_something_else_is_to_be_done(reading: Reading) -> None:
+def test_a_step_reads_one_page_only_while_other_work_waits(reading: Reading) -> None:
     reading.on(goes_on=False)
     assert reading.polls == 1
 
 
-def test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does(reading: Reading) -> None:
+def test_reading_ahead_goes_on_after_a_save_that_makes_room_and_ends_when_the_poller_is_called(
+    reading: Reading,
+) -> None:
     poller = reading.process.poller
     poller._tick_at = math.inf
     poller._wakeup.set()
@@ -99,7 +101,7 @@ def test_a_page_is_handed_over_though_the_next_one_fails(reading: Reading, monke
     assert len(reading.handed) == reading.read > 8 * SHARE
 
 
-def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved(
+def test_a_partition_lost_while_the_next_page_is_made_is_handed_no_events(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = reading.engine.partitions[0]
@@ -116,7 +118,7 @@ def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_mov
         assert not any(lane.queue for lane in lost.lanes.values())
 
 
-def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be(
+def test_records_read_of_a_draining_partition_are_handed_over_before_it_may_be_released(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition, kept = reading.engine.partitions[0], list[Any]()
@@ -131,7 +133,7 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
     assert partition not in [each.partition for each in kept]
 
 
-def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> None:
+def test_a_prefetch_gives_its_result_or_its_error_after_the_block() -> None:
     with prefetch(lambda: 7) as call:
         pass
     assert call.result() == 7
@@ -141,7 +143,7 @@ def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> Non
         call.result()
 
 
-def test_the_call_has_ended_when_the_block_has_whatever_becomes_of_it() -> None:
+def test_a_prefetch_has_ended_when_its_block_ends_even_by_an_error() -> None:
     ended: list[int] = []
     with pytest.raises(KeyError), prefetch(lambda: ended.append(1)):
         raise KeyError

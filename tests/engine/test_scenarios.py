@@ -331,7 +331,7 @@ def server_world(stage: tuple[asyncio.AbstractEventLoop, ModelClock], dsn: str) 
 
 
 @pytest.mark.parametrize("file", ON_A_SERVER, ids=lambda file: file.stem)
-def test_on_a_server_it_answers_to_the_same_effect(
+def test_the_engine_on_a_server_answers_to_the_same_effect(
     file: Path, monkeypatch: pytest.MonkeyPatch, server_world: ServerWorld
 ) -> None:
     """But for what hangs on the transaction ids, which other statements draw there too."""

@@ -11,7 +11,7 @@ def runs(world: World, process: Process) -> bool:
     return bool(process.handling())
 
 
-def test_a_walker_that_was_not_trusted_looks_again_when_time_has_passed(world: World) -> None:
+def test_an_async_runner_that_was_not_trusted_asks_for_lanes_again_after_a_while(world: World) -> None:
     """Its handler ends before the poller has heard of the new identity: nobody else calls the walker then."""
     process = world.join(Shape(concurrency=1, kind="async"))
     world.assign([0, 1], process)

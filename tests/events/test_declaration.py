@@ -25,7 +25,7 @@ def declared(cls: Any) -> EventType:
 
 
 @pytest.mark.parametrize("cls", ORDERS)
-def test_each_kind_of_class_is_declared_and_stays_as_it_is(cls: Any) -> None:
+def test_each_kind_of_class_can_be_declared_as_an_event_and_is_not_changed(cls: Any) -> None:
     kept = declared(cls)
     assert (kept.name, kept.cls, kept.aggregate_type, kept.version) == (cls.__name__, cls, "Order", 2)
     assert [each for each in list_event_types() if each.name == cls.__name__] == [kept]
@@ -41,7 +41,7 @@ def test_each_kind_of_class_has_a_schema_that_its_payload_fits(cls: Any) -> None
     assert not validator.is_valid({"order_id": "seven", "total": "1.20"})
 
 
-def test_a_name_an_enum_and_no_argument_at_all() -> None:
+def test_the_event_type_is_a_text_an_enum_or_by_default_the_name_of_the_class() -> None:
     class Kind(Enum):
         ORDER = "Order"
 
@@ -60,7 +60,7 @@ def test_a_name_an_enum_and_no_argument_at_all() -> None:
     assert declared(Moved).read_aggregate_id(Moved(4)) == 8
 
 
-def test_a_key_of_several_attributes_tells_all_of_them_apart() -> None:
+def test_a_key_of_several_attributes_keeps_their_values_apart() -> None:
     @partbox.event(key=("region", "number"))
     @dataclasses.dataclass
     class Numbered:
@@ -75,7 +75,7 @@ def test_a_key_of_several_attributes_tells_all_of_them_apart() -> None:
         declared(Numbered).read_aggregate_id(Numbered("a", None))  # type: ignore[arg-type]
 
 
-def test_a_property_may_be_the_key_and_its_error_is_told() -> None:
+def test_a_property_may_be_the_key_and_its_error_is_reported() -> None:
     @partbox.event(key="whole")
     @dataclasses.dataclass
     class Halved:
@@ -90,7 +90,7 @@ def test_a_property_may_be_the_key_and_its_error_is_told() -> None:
         declared(Halved).read_aggregate_id(Halved(None))  # type: ignore[arg-type]
 
 
-def test_a_subclass_is_no_event_until_it_says_so() -> None:
+def test_a_subclass_is_no_event_until_it_is_declared_one() -> None:
     class Gift(DataOrder): ...
 
     assert event_type_of(Gift) is None
@@ -123,14 +123,16 @@ class Undeclared:
         ),
     ],
 )
-def test_what_cannot_be_an_event_is_refused_and_stays_none(declare: Callable[[], object], said: str) -> None:
+def test_a_class_that_cannot_be_an_event_is_refused_and_stays_undeclared(
+    declare: Callable[[], object], said: str
+) -> None:
     with pytest.raises(RegistrationError, match=said):
         declare()
     assert event_type_of(Undeclared) is None
     assert declared(DataOrder).cls is DataOrder
 
 
-def test_a_class_that_is_made_anew_replaces_itself() -> None:
+def test_a_redefined_class_replaces_the_old_one() -> None:
     def make() -> type:
         @partbox.event
         class Local(msgspec.Struct):
@@ -161,7 +163,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_a_module_of_the_domain_loads_no_library_but_its_own() -> None:
+def test_a_domain_module_that_declares_events_loads_no_library_but_its_own() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     loaded = json.loads(ended.stdout)
     assert "partbox.events.declaration" in loaded

@@ -89,7 +89,7 @@ def check(form: str, supplied: list[tuple[Any, Any]], wanted: list[Any]) -> None
 
 @pytest.mark.parametrize("form", ["class", "event", "both"])
 @pytest.mark.parametrize("kind", ["sync", "async", "batch", "async batch", "transactional"])
-def test_each_kind_of_handler_gets_what_it_asks_for(kind: str, form: str, dsn: str) -> None:
+def test_each_kind_of_handler_gets_the_arguments_that_it_asks_for(kind: str, form: str, dsn: str) -> None:
     outbox, published = Outbox(), orders()
     for cls in ORDERS:
         handler = handler_of(kind, form, cls)
@@ -120,7 +120,7 @@ def only_event(event: DeliveredEvent) -> None:
 
 @pytest.mark.parametrize("form", ["class", "event", "both"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_task_gets_what_it_asks_for(kind: str, form: str, dsn: str) -> None:
+def test_a_task_gets_the_arguments_that_it_asks_for(kind: str, form: str, dsn: str) -> None:
     outbox, wanted = Outbox(), orders()
     with Kit(outbox, dsn) as kit:
         for order in wanted:

@@ -66,9 +66,7 @@ def with_connection(event: DeliveredEvent, conn: Connection[Any]) -> None: ...
     "handler", [nothing, anything, some, event, event_of_anything, shaped, stars, optional, postponed]
 )
 @pytest.mark.parametrize("event_type", ["ModelOrder", ModelOrder])
-def test_who_asks_for_the_event_gets_it_as_it_is_and_nothing_is_around_the_handler(
-    handler: Any, event_type: Any
-) -> None:
+def test_a_handler_that_asks_for_the_event_is_called_directly_without_a_wrapper(handler: Any, event_type: Any) -> None:
     assert registered(handler, event_type) is None
     outbox = Outbox("postgresql://nowhere")
     outbox.on(event_type)(handler)
@@ -76,7 +74,7 @@ def test_who_asks_for_the_event_gets_it_as_it_is_and_nothing_is_around_the_handl
 
 
 @pytest.mark.parametrize("handler", [nothing, anything, events, iterated, bare, stars])
-def test_so_does_who_asks_for_lists_of_them(handler: Any) -> None:
+def test_a_handler_that_asks_for_a_list_of_events_is_called_without_a_wrapper(handler: Any) -> None:
     assert registered(handler, ModelOrder, batch=True) is None
 
 
@@ -113,11 +111,11 @@ def of_both_turned(event: DeliveredEvent[ModelOrder], order: ModelOrder) -> None
         (functools.partial(of_both_turned), (TYPED_EVENT, PAYLOAD)),
     ],
 )
-def test_who_asks_for_the_class_gets_it(handler: Any, parts: tuple[EventPart, ...]) -> None:
+def test_a_handler_that_asks_for_the_class_gets_an_instance(handler: Any, parts: tuple[EventPart, ...]) -> None:
     assert registered(handler, ModelOrder) == ArgumentPlan(ModelOrder, parts)
 
 
-def test_a_handler_of_a_name_may_ask_for_any_class_of_the_four_kinds() -> None:
+def test_a_handler_for_the_name_of_a_type_may_ask_for_a_class_of_any_of_the_four_kinds() -> None:
     def part(view: View) -> None: ...
     def box(box: Box[int]) -> None: ...
     def both(events: Sequence[DeliveredEvent], views: Sequence[View]) -> None: ...
@@ -128,7 +126,7 @@ def test_a_handler_of_a_name_may_ask_for_any_class_of_the_four_kinds() -> None:
     assert registered(both, "ModelOrder", batch=True) == ArgumentPlan(View, (EVENT, PAYLOAD))
 
 
-def test_objects_and_their_event_type_may_be_classes() -> None:
+def test_handler_objects_may_name_a_class_as_their_event_type() -> None:
     class Mailer:
         event_type = ModelOrder
 
@@ -159,7 +157,7 @@ def test_annotations_of_a_class_within_a_function_are_found() -> None:
     assert registered(handlers, Inner, batch=True) == ArgumentPlan(Inner, (PAYLOAD,))
 
 
-def test_names_and_classes_meet_in_one_routing_table() -> None:
+def test_handlers_by_name_and_by_class_share_one_routing_table() -> None:
     outbox = Outbox("postgresql://nowhere")
     outbox.on(ModelOrder)(of_class)
     with pytest.raises(RegistrationError, match=r"'ModelOrder' of any aggregate type has a handler .*of_class"):
@@ -234,7 +232,7 @@ def data_held(held: DataHolder) -> None: ...
         (event, View, "is the class View, which is no event: decorate it with @partbox.event, or name the type"),
     ],
 )
-def test_what_cannot_be_met_is_refused_with_the_remedy(handler: Any, event_type: Any, said: str) -> None:
+def test_a_demand_that_cannot_be_met_is_refused_with_the_remedy(handler: Any, event_type: Any, said: str) -> None:
     outbox = Outbox("postgresql://nowhere")
     with pytest.raises(RegistrationError, match=said):
         outbox.on(event_type)(handler)
@@ -248,7 +246,7 @@ def test_what_cannot_be_met_is_refused_with_the_remedy(handler: Any, event_type:
         (event, r"gets lists, and asks for DeliveredEvent: annotate it with list\[ModelOrder\]"),
     ],
 )
-def test_a_handler_of_lists_asks_for_lists(handler: Any, said: str) -> None:
+def test_a_batch_handler_must_ask_for_a_list(handler: Any, said: str) -> None:
     with pytest.raises(RegistrationError, match=said):
         Outbox("postgresql://nowhere").on_batch(ModelOrder)(handler)
 

@@ -21,7 +21,7 @@ ACTIONS = st.lists(
 
 
 @given(ACTIONS)
-def test_it_is_a_list_whatever_is_done_to_it(actions):
+def test_an_event_list_behaves_like_a_list_under_any_operations(actions):
     ours, plain = EventList(), []
     for number, (action, value) in enumerate(actions):
         for each in (ours, plain):
@@ -45,7 +45,7 @@ def test_it_is_a_list_whatever_is_done_to_it(actions):
         assert (len(ours), repr(ours), ours[1:]) == (len(plain), repr(plain), plain[1:])
 
 
-def test_events_of_several_lists_have_one_order_and_what_came_later_can_be_dropped():
+def test_events_of_several_lists_have_one_common_order_and_later_ones_can_be_dropped():
     one, other = EventList(), EventList()
     one.append("a")
     other.append("b")
@@ -61,7 +61,7 @@ def test_events_of_several_lists_have_one_order_and_what_came_later_can_be_dropp
     assert one == ["a", "b", "d"]
 
 
-def test_each_instance_has_a_list_of_its_own_however_it_was_made():
+def test_each_instance_has_its_own_event_list_however_it_was_created():
     class Order(EventsMixin): ...
 
     one, other = Order(), Order.__new__(Order)
@@ -70,7 +70,7 @@ def test_each_instance_has_a_list_of_its_own_however_it_was_made():
     assert one.events is one.events
 
 
-def test_a_copy_has_the_events_and_is_noticed_by_nobody():
+def test_a_copy_of_an_event_list_has_the_events_and_notifies_no_observer():
     noticed = []
     events = EventList(["a"], noticed.append)
     for made in (copy.copy(events), copy.deepcopy(events), pickle.loads(pickle.dumps(events))):

@@ -20,7 +20,7 @@ def test_an_event_is_delivered_as_its_class_without_a_database(cls: Any) -> None
     assert delivered(cls.__name__, {"order_id": 7, "total": "1.2"}).payload == {"order_id": 7, "total": "1.2"}
 
 
-def test_what_was_published_is_asked_for_by_class(dsn: str) -> None:
+def test_published_events_can_be_looked_up_by_class(dsn: str) -> None:
     with Kit(Outbox(dsn), dsn) as kit:
         kit.publish(DataOrder(1, Decimal(1)))
         kit.publish("Other", 1)
@@ -50,7 +50,7 @@ def test_faults_and_outcomes_are_chosen_by_class(dsn: str) -> None:
         assert (drained.of(ModelOrder).states, drained.of(DataOrder).states) == (["done"], ["retrying"])
 
 
-def test_upcasts_that_a_test_registers_are_forgotten(dsn: str) -> None:
+def test_upcasts_that_a_test_registers_are_removed_afterwards(dsn: str) -> None:
     outbox = Outbox(dsn)
     with Kit(outbox, dsn) as kit:
         outbox.upcast(DataOrder, from_version=1)(dict)
@@ -67,7 +67,7 @@ def test_a_subscription_may_want_classes(dsn: str) -> None:
         outbox.subscriptions.create("more", types=DataOrder)  # type: ignore[arg-type]
 
 
-def test_the_inbox_takes_the_event_and_says_how_to_have_it(dsn: str, conn: Connection[Any]) -> None:
+def test_the_inbox_requires_the_event_and_says_how_to_get_it(dsn: str, conn: Connection[Any]) -> None:
     outbox, first = Outbox(dsn), []
 
     @outbox.on(DataOrder, transactional=True)
@@ -124,7 +124,7 @@ def listed(returned: Any, *given: Any) -> Any:
     return seen, call([delivered("DataOrder", {"order_id": each, "total": 1}, version=2) for each in given])
 
 
-def test_an_event_of_a_list_that_cannot_be_read_takes_no_others_with_it() -> None:
+def test_an_unreadable_event_in_a_batch_fails_no_other_event() -> None:
     seen, outcomes = listed([None, Dead("no")], 1, "x", 2)
     assert seen == [[1, 2]]
     assert (outcomes[0], type(outcomes[1]), outcomes[2]) == (None, PayloadError, Dead("no"))

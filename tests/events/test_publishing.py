@@ -32,7 +32,9 @@ def refused(*given: Any, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("cls", ORDERS)
-def test_an_instance_is_an_event_by_itself(cls: Any, conn: Connection[Any], outbox: Outbox) -> None:
+def test_an_instance_of_an_event_class_can_be_published_directly(
+    cls: Any, conn: Connection[Any], outbox: Outbox
+) -> None:
     with conn.transaction():
         outbox.publish(conn, cls(order_id=7, total=Decimal("1.20"), shop="s"))
         outbox.publish(conn, cls(order_id=7, total=Decimal("1.20")), aggregate_id=8, tenant_id="t", headers={"a": "b"})
@@ -66,7 +68,7 @@ async def test_instances_are_published_on_asynchronous_connections(dsn: str, con
     assert [row[:3] for row in stored(conn)] == [("ModelOrder", "Order", "1"), ("DataOrder", "Order", "2")]
 
 
-def test_hooks_see_instances_as_payloads_and_may_add_some(conn: Connection[Any], outbox: Outbox) -> None:
+def test_hooks_see_instances_as_payloads_and_may_add_instances(conn: Connection[Any], outbox: Outbox) -> None:
     told: list[Any] = []
 
     @outbox.before_publish
@@ -87,7 +89,7 @@ def test_hooks_see_instances_as_payloads_and_may_add_some(conn: Connection[Any],
     assert [row[2] for row in stored(conn)] == ["1", "2", "9"]
 
 
-def test_what_hooks_see_is_a_copy_that_its_owner_cannot_change(conn: Connection[Any], outbox: Outbox) -> None:
+def test_hooks_see_a_copy_of_the_payload_that_its_owner_cannot_change(conn: Connection[Any], outbox: Outbox) -> None:
     told: list[Any] = []
     order = ModelOrder(order_id=1, total=Decimal(0))
 
@@ -104,7 +106,7 @@ def test_what_hooks_see_is_a_copy_that_its_owner_cannot_change(conn: Connection[
     assert event.payload.order_id == 2
 
 
-def test_a_payload_under_the_name_of_its_class_has_the_version_of_its_class() -> None:
+def test_a_payload_published_under_the_name_of_its_class_has_the_version_of_its_class() -> None:
     """As it was written before the class was an event."""
     order = ModelOrder(order_id=1, total=Decimal(0))
     assert Event("ModelOrder", order).version == 2
@@ -114,7 +116,7 @@ def test_a_payload_under_the_name_of_its_class_has_the_version_of_its_class() ->
     assert dataclasses.replace(Event(order), payload={}).version == 2
 
 
-def test_an_event_without_class_and_version_has_the_headers_that_it_had() -> None:
+def test_an_event_without_a_class_and_a_version_gets_no_additional_headers() -> None:
     assert dict(zip(UNTIMED_COLUMNS, encode_event(Event("T", 1), Codecs(), 100), strict=True))["headers"] is None
     columns = dict(
         zip(UNTIMED_COLUMNS, encode_event(Event("T", 1, version=3, idempotency_key="k"), Codecs(), 100), strict=True)
@@ -150,11 +152,11 @@ class Keyed:
         (({"secret": 1},), "an Event is needed, not a dict: wrap it in partbox.Event"),
     ],
 )
-def test_what_is_no_event_is_refused_before_anything_is_sent(given: tuple[Any, ...], said: str) -> None:
+def test_an_object_that_is_no_event_is_refused_before_anything_is_sent(given: tuple[Any, ...], said: str) -> None:
     assert refused(*given).startswith(said)
 
 
-def test_the_first_wrong_one_of_a_list_is_named_by_its_place(conn: Connection[Any], outbox: Outbox) -> None:
+def test_the_first_wrong_object_of_a_list_is_named_with_its_index(conn: Connection[Any], outbox: Outbox) -> None:
     with conn.transaction():
         with pytest.raises(PublishError, match="event 1 of the list: name of Keyed is None"):
             outbox.publish_many(conn, [Keyed("a"), Keyed(None)])

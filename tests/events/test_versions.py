@@ -50,14 +50,14 @@ OLD = {"id": 7, "euros": 3}
     ("payload", "version"),
     [(OLD, None), (OLD, 1), ({"order_id": 7, "cents": 300}, 2), ({"order_id": 7, "amount": "3"}, 3)],
 )
-def test_a_payload_of_any_version_comes_as_the_class(payload: Any, version: int | None) -> None:
+def test_a_payload_of_any_version_arrives_as_the_current_class(payload: Any, version: int | None) -> None:
     event = delivered("Paid", payload, version=version, outbox=outbox_with(*STEPS))
     assert event.version == (version or 1)
     assert event.payload_as(Paid) == Paid(order_id=7, amount=Decimal(3))
     assert event.payload == payload  # what an upcast does to its own copy is not seen
 
 
-def test_an_upcast_may_change_what_it_gets() -> None:
+def test_an_upcast_may_change_its_argument_in_place() -> None:
     def in_place(payload: dict[str, Any]) -> dict[str, Any]:
         payload["cents"] = payload.pop("euros") * 100
         payload["order_id"] = payload.pop("id")
@@ -69,7 +69,7 @@ def test_an_upcast_may_change_what_it_gets() -> None:
     assert event.payload == OLD
 
 
-def test_an_upcast_may_give_values_that_only_python_has() -> None:
+def test_an_upcast_may_return_values_that_json_does_not_have() -> None:
     def in_python(payload: dict[str, Any]) -> dict[str, Any]:
         return {"order_id": payload["order_id"], "amount": Decimal(payload["cents"]) / 100}
 
@@ -77,7 +77,7 @@ def test_an_upcast_may_give_values_that_only_python_has() -> None:
     assert event.payload_as(Paid).amount == 3
 
 
-def test_another_class_than_that_of_the_type_is_read_as_it_is_stored() -> None:
+def test_a_payload_asked_for_as_another_class_is_read_as_stored() -> None:
     @dataclasses.dataclass
     class View:
         id: int
@@ -103,7 +103,7 @@ def test_another_class_than_that_of_the_type_is_read_as_it_is_stored() -> None:
         ),
     ],
 )
-def test_what_cannot_be_raised_names_the_step_and_nothing_of_the_payload(steps: Any, said: str) -> None:
+def test_a_failed_upcast_names_its_step_and_nothing_of_the_payload(steps: Any, said: str) -> None:
     event = delivered(
         "Paid", {**OLD, "secret": "secret"} if "KeyError" not in said else OLD, outbox=outbox_with(*steps)
     )
@@ -128,7 +128,7 @@ def test_an_upcast_that_leads_nowhere_is_refused(cls: Any, version: Any, functio
         Outbox(NOWHERE).upcast(cls, from_version=version)(function)
 
 
-def test_a_second_upcast_from_a_version_and_one_for_a_first_version_are_refused() -> None:
+def test_a_second_upcast_from_a_version_and_an_upcast_for_version_1_are_refused() -> None:
     @partbox.event
     @dataclasses.dataclass
     class First:
@@ -148,7 +148,7 @@ def test_a_damaged_version_is_a_payload_error() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.data())
-def test_every_chain_runs_each_step_once_and_in_order(stored: int, own: int, data: st.DataObject) -> None:
+def test_every_chain_of_upcasts_runs_each_step_once_and_in_order(stored: int, own: int, data: st.DataObject) -> None:
     @partbox.event(name="Chained", version=own)
     @dataclasses.dataclass
     class Chained:
@@ -182,7 +182,7 @@ NEWER = Event("Paid", {"order": 7}, aggregate_type="Order", aggregate_id=7, vers
     ids=["unset", "dead", "ignore"],
 )
 @pytest.mark.parametrize("kind", ["sync", "async", "batch", "transactional", "asks itself"])
-def test_a_newer_version_waits_and_is_no_poison_but_for_on_unroutable(
+def test_an_event_of_a_newer_version_is_deferred_unless_on_unroutable_says_otherwise(
     kind: str, settings: Any, state: str, dsn: str
 ) -> None:
     seen: list[Any] = []
@@ -219,7 +219,7 @@ def test_a_newer_version_waits_and_is_no_poison_but_for_on_unroutable(
 
 
 @pytest.mark.parametrize("subscription", ["default", "billing"])
-def test_a_newer_version_outlasts_a_deploy_of_hours_and_is_told_of_once(
+def test_an_event_of_a_newer_version_waits_through_a_deploy_of_hours_and_is_logged_once(
     subscription: str, dsn: str, conn: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each type and version is told of in a line, with what follows and the remedy; no attempt is charged or noted."""
@@ -245,7 +245,7 @@ def test_a_newer_version_outlasts_a_deploy_of_hours_and_is_told_of_once(
     assert "deploy the newer code to all workers of this subscription" in lines[0].getMessage()
 
 
-def test_a_function_as_on_unroutable_gets_the_newer_event_and_its_outcome_counts(dsn: str) -> None:
+def test_a_function_as_on_unroutable_gets_the_event_of_a_newer_version_and_decides_its_outcome(dsn: str) -> None:
     asked: list[DeliveredEvent] = []
 
     def judge(event: DeliveredEvent) -> partbox.RetryAfter:
@@ -264,7 +264,7 @@ def test_a_function_as_on_unroutable_gets_the_newer_event_and_its_outcome_counts
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_function_that_fails_or_must_be_awaited_loses_nothing(is_async: bool, dsn: str) -> None:
+def test_an_on_unroutable_function_that_fails_or_must_be_awaited_loses_no_event(is_async: bool, dsn: str) -> None:
     async def later(event: DeliveredEvent) -> None: ...
 
     def fails(event: DeliveredEvent) -> None:
@@ -281,7 +281,7 @@ def test_a_function_that_fails_or_must_be_awaited_loses_nothing(is_async: bool, 
     assert (newer.state, newer.attempts) == (("deferred", 0) if is_async else ("retrying", 1))
 
 
-def test_the_next_code_takes_what_this_one_put_off(dsn: str) -> None:
+def test_upgraded_code_handles_events_that_older_code_has_deferred(dsn: str) -> None:
     """A rolling deploy: the order of the key stays."""
     seen: list[Any] = []
     old, new = Outbox(NOWHERE), Outbox(NOWHERE)

@@ -29,7 +29,7 @@ def test_an_example_is_listed_and_has_a_test(folder: Path):
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*/compose.yaml")), ids=lambda file: file.parent.name)
-def test_its_servers_listen_on_this_machine_alone(file: Path):
+def test_servers_of_an_example_listen_on_this_machine_only(file: Path):
     import yaml
 
     services = yaml.safe_load(file.read_text(encoding="utf-8"))["services"]

@@ -14,7 +14,7 @@ def without_docstring(document):
     return json.loads(document, object_hook=lambda part: {name: part[name] for name in part if part[name] != DOCSTRING})
 
 
-def test_each_order_is_charged_once_though_it_comes_twice(example, server):
+def test_each_order_is_charged_once_though_its_message_arrives_twice(example, server):
     cluster = MockCluster()
     cluster.create("order-events")
     with new_database(server.dsn, "template1") as billing:

@@ -1,7 +1,7 @@
 from waiting import eventually
 
 
-def test_orders_are_confirmed_and_the_one_that_was_rolled_back_is_not(example, empty_dsn):
+def test_committed_orders_are_confirmed_and_a_rolled_back_one_is_not(example, empty_dsn):
     plain = example("plain")
     init, shop, worker = plain.commands
 

@@ -4,7 +4,7 @@ from waiting import eventually
 REVENUE = ["ada: 8 from 1", "bob: 7 from 1"]
 
 
-def test_the_read_model_is_right_and_is_so_again_after_it_was_rebuilt(example, empty_dsn):
+def test_the_read_model_is_correct_before_and_after_a_rebuild(example, empty_dsn):
     model = example("read_model")
     init, create, sell, worker, show, pause, replay, clear, resume, _ = model.commands
 

@@ -71,7 +71,7 @@ def test_garbage_that_a_handler_asks_for_as_a_model_is_a_payload_error(
 
 @example(value="\x1f", model=UUID)  # whose message quotes the character
 @given(value=json_values(), model=MODELS)
-def test_json_that_is_no_such_model_is_a_payload_error(value: Any, model: Any) -> None:
+def test_json_that_does_not_fit_the_model_is_a_payload_error(value: Any, model: Any) -> None:
     try:
         stored(Codecs().encode(value).text.encode(), None, None).payload_as(model)  # type: ignore[union-attr]
     except PayloadError as error:
@@ -79,7 +79,7 @@ def test_json_that_is_no_such_model_is_a_payload_error(value: Any, model: Any) -
 
 
 @given(value=payloads(), error=ERRORS)
-def test_a_codec_that_raises_anything_is_a_publish_error_and_a_payload_error(value: Any, error: Any) -> None:
+def test_any_error_of_a_codec_becomes_a_publish_error_or_a_payload_error(value: Any, error: Any) -> None:
     spiteful: dict[str, Codec] = {"own": Spiteful(error)}
     with pytest.raises(PublishError) as refused:
         Codecs(spiteful).encode(value, "own")

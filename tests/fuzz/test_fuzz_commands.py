@@ -169,7 +169,7 @@ def planted(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 @settings(REAL, max_examples=examples(50), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
-def test_a_command_line_of_anything_ends_as_it_should_and_an_error_changes_nothing(
+def test_an_arbitrary_command_line_ends_with_a_proper_exit_code_and_an_error_changes_nothing(
     planted: psycopg.Connection[Any], data: st.DataObject
 ) -> None:
     path = data.draw(st.sampled_from(sorted(SHORT)), label="command")
@@ -181,7 +181,7 @@ def test_a_command_line_of_anything_ends_as_it_should_and_an_error_changes_nothi
 
 @settings(REAL, max_examples=examples(30))
 @given(data=st.data())
-def test_what_runs_for_ever_is_refused_when_it_is_typed_wrongly(data: st.DataObject) -> None:
+def test_a_long_running_command_with_a_wrong_option_is_refused(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(COMMANDS.keys() - SHORT.keys())), label="command")
     typed = [word for word in data.draw(arguments(path), label="arguments") if word != "--"]
     assert judged(*path, "--nonsense", *typed).code == 2
@@ -189,14 +189,14 @@ def test_what_runs_for_ever_is_refused_when_it_is_typed_wrongly(data: st.DataObj
 
 @settings(REAL, max_examples=examples(30))
 @given(target=VALUES | st.builds("{}:{}".format, GARBAGE, GARBAGE), more=st.sampled_from([(), ("--until-empty",)]))
-def test_a_target_of_anything_is_refused(target: str, more: tuple[str, ...]) -> None:
+def test_an_arbitrary_target_is_refused(target: str, more: tuple[str, ...]) -> None:
     for command in ("worker", "handlers", *LISTS):
         assert judged(command, *more * (command == "worker"), "--", target).code in (1, 2)
 
 
 @settings(REAL, max_examples=examples(60))
 @given(typed=st.lists(GARBAGE | st.sampled_from([word for path in COMMANDS for word in path]), max_size=3))
-def test_words_that_are_no_command_are_refused(typed: list[str]) -> None:
+def test_unknown_commands_are_refused(typed: list[str]) -> None:
     if tuple(typed[:2]) in COMMANDS or tuple(typed[:1]) in COMMANDS or typed[:1] == [*LISTS]:
         typed = ["--nonsense", *typed]
     assert judged(*typed).code in (0, 2)

@@ -144,7 +144,7 @@ def check_way(dsn: str, consumer: Consumer, worker: Any, way: Way) -> None:
     publish_and_deliver()
 
 
-def test_what_is_as_large_as_may_be_reaches_its_handler_unchanged(dsn: str, consumer: Consumer) -> None:
+def test_an_event_of_the_largest_allowed_size_reaches_its_handler_unchanged(dsn: str, consumer: Consumer) -> None:
     name, long = "\u202e" * 255, "\u202e\n" * 2_048
     fields = {"aggregate_type": name, "aggregate_id": long, "tenant_id": long, "headers": FULL}
     published = {}
@@ -159,7 +159,7 @@ def test_what_is_as_large_as_may_be_reaches_its_handler_unchanged(dsn: str, cons
         assert {field: came[field] for field in asked(event)} == asked(event), way_name
 
 
-def test_what_sql_publishes_reaches_its_handler_unchanged(dsn: str, consumer: Consumer) -> None:
+def test_an_event_published_by_sql_reaches_its_handler_unchanged(dsn: str, consumer: Consumer) -> None:
     codecs = Codecs()
     none = st.none()
     with consumer.outbox.worker() as worker, psycopg.connect(dsn, autocommit=True) as conn:
@@ -183,7 +183,9 @@ def test_what_sql_publishes_reaches_its_handler_unchanged(dsn: str, consumer: Co
 
 
 @pytest.mark.parametrize("column", ["event_type", "aggregate_type", "aggregate_id", "tenant_id", "idempotency_key"])
-def test_a_nul_that_sql_sends_is_refused_by_the_database(conn: psycopg.Connection[Any], column: str) -> None:
+def test_a_nul_character_published_by_sql_is_refused_by_the_database(
+    conn: psycopg.Connection[Any], column: str
+) -> None:
     given = dict.fromkeys(("aggregate_id", "tenant_id", "headers", "idempotency_key"))
     given |= {"event_type": "T", "payload": "1", "aggregate_type": "A", column: "a\0b"}
     with pytest.raises(psycopg.DataError, match="NUL"):

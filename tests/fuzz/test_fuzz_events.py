@@ -81,12 +81,12 @@ def test_nul_and_lone_surrogates_are_refused_in_payloads(before: str, wrong: str
 
 @pytest.mark.parametrize("size", [1_000, 10_000, 1_000_000])
 @pytest.mark.parametrize("field", TEXTS)
-def test_however_long_what_is_refused_the_line_is_short(field: str, size: int) -> None:
+def test_the_error_is_short_however_long_the_refused_value(field: str, size: int) -> None:
     assert refusal(**{field: "x" * size + "\0"}).startswith(f"{field} ")
 
 
 @pytest.mark.parametrize("wrong", ["abc", [1], 7, [("a", "b", "c")]], ids=["text", "list", "number", "triples"])
-def test_what_is_no_mapping_is_no_headers(wrong: Any) -> None:
+def test_headers_that_are_no_mapping_are_refused(wrong: Any) -> None:
     assert refusal(headers=wrong).startswith("headers ")
 
 
@@ -95,13 +95,13 @@ def test_the_value_of_a_header_is_not_quoted() -> None:
 
 
 @pytest.mark.parametrize("field", ["deliver_after", "event_id", "available_at", "aggregate_id", "headers"])
-def test_a_number_that_python_does_not_write_is_refused_all_the_same(field: str) -> None:
+def test_a_number_too_long_for_python_to_print_is_refused_too(field: str) -> None:
     assert refusal(**{field: 10**5_000}).startswith(f"{field} ")
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(payload=anything, fields=st.dictionaries(st.sampled_from(FIELDS), anything, max_size=3))
-def test_an_event_of_anything_is_stored_or_refused_in_one_line(payload: Any, fields: dict[str, Any]) -> None:
+def test_an_arbitrary_event_is_encoded_or_refused_in_one_line(payload: Any, fields: dict[str, Any]) -> None:
     try:
         event = Event("T", payload, **fields)
         partition, event_id, *_ = encode_event(event, Codecs(), 1_048_576)
@@ -114,7 +114,7 @@ def test_an_event_of_anything_is_stored_or_refused_in_one_line(payload: Any, fie
 
 @settings(max_examples=examples(100), deadline=None)
 @given(event_type=anything)
-def test_an_event_type_of_anything_is_a_text_or_refused(event_type: Any) -> None:
+def test_an_arbitrary_event_type_becomes_a_text_or_is_refused(event_type: Any) -> None:
     try:
         taken = Event(event_type, None).event_type
     except PublishError as error:
@@ -126,7 +126,7 @@ def test_an_event_type_of_anything_is_a_text_or_refused(event_type: Any) -> None
 
 
 @given(value=json_values(), odd=st.sampled_from([float("nan"), float("inf"), 2**64, object(), Fraction(1, 3), 1j, {1}]))
-def test_what_json_cannot_hold_is_refused_wherever_it_lies(value: Any, odd: Any) -> None:
+def test_a_value_that_json_cannot_hold_is_refused_however_deeply_it_is_nested(value: Any, odd: Any) -> None:
     for payload in ([value, odd], {"a": value, "b": [odd]}):
         with pytest.raises(PublishError) as refused:
             encode_event(Event("T", payload), Codecs(), 1_048_576)
@@ -138,5 +138,5 @@ def test_what_json_cannot_hold_is_refused_wherever_it_lies(value: Any, odd: Any)
         st.decimals(allow_nan=False, allow_infinity=False), st.uuids(), st.dates(), st.datetimes(), st.times()
     )
 )
-def test_what_json_writes_as_text_is_taken(value: Decimal | UUID | date | time) -> None:
+def test_values_that_are_written_as_json_texts_are_accepted(value: Decimal | UUID | date | time) -> None:
     assert encode_event(Event("T", {"value": value}), Codecs(), 1_048_576)[6] is not None

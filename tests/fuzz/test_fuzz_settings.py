@@ -141,6 +141,6 @@ def test_a_password_beside_garbage_is_never_shown(before: str, after: str) -> No
 
 
 @pytest.mark.parametrize("name", [*names()])
-def test_a_long_value_makes_no_long_line(name: str) -> None:
+def test_a_long_wrong_value_makes_no_long_error(name: str) -> None:
     loaded(**{name: "x" * 100_000})
     loaded(**{name: ["x" * 100_000]})

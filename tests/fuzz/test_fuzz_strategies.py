@@ -63,7 +63,7 @@ def test_every_payload_comes_back_equal(value: Any) -> None:
     ],
     ids=lambda value: "" if callable(value) else None,
 )
-def test_corners_are_reached(strategy: Any, corner: Any) -> None:
+def test_the_strategies_reach_corner_cases(strategy: Any, corner: Any) -> None:
     find(strategy, corner, settings=settings(max_examples=2_000, deadline=None, database=None, phases=[Phase.generate]))
 
 

@@ -35,7 +35,7 @@ def test_every_alert_is_tested_before_it_fires_while_it_does_and_after():
     assert moments == {rule["alert"]: [False, True, False] for rule in alerts()}
 
 
-def test_every_alert_waits_and_says_what_happens_and_what_to_do():
+def test_every_alert_has_a_waiting_time_and_says_what_happens_and_what_to_do():
     for rule in alerts():
         assert rule["for"] not in ("", "0s"), rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")

@@ -32,7 +32,7 @@ def exposed():
     return names
 
 
-def test_what_is_committed_is_what_the_script_makes_twice_over(tmp_path):
+def test_the_committed_dashboards_are_what_the_script_reproducibly_makes(tmp_path):
     once, again = made(tmp_path / "once"), made(tmp_path / "again")
     assert once == again
     assert once == {name: (GRAFANA / name).read_text() for name in once}, "run scripts/grafana"
@@ -47,7 +47,7 @@ def test_prometheus_can_parse_every_expression_of_a_panel(tmp_path):
     assert f"{len(rules)} rules found" in promtool("check", "rules", file)
 
 
-def test_every_metric_of_an_expression_is_one_that_is_exposed():
+def test_every_metric_in_an_expression_is_exposed():
     asked = {name for each in of_boards() for name in NAME.findall(each.text)}
     asked |= {name for rule in alerts() for name in NAME.findall(rule["expr"])}
     assert asked - exposed() == set()
@@ -90,7 +90,7 @@ def test_no_panel_covers_another(path):
     assert max(x for x, _ in taken) < 24
 
 
-def test_dashboards_and_panels_have_names_of_their_own():
+def test_dashboards_and_panels_have_unique_names():
     found = [board(path) for path in BOARDS]
     assert len({each["uid"] for each in found}) == len({each["title"] for each in found}) == len(found)
     for each in found:
@@ -99,7 +99,7 @@ def test_dashboards_and_panels_have_names_of_their_own():
         assert names[:4] == ["datasource", "job", "database", "subscription"]
 
 
-def test_what_grafana_is_provisioned_with_fits_together():
+def test_the_provisioning_files_of_grafana_fit_together():
     compose = yaml.safe_load((GRAFANA / "compose.yaml").read_text())
     mounts = {mount.split(":")[0]: mount.split(":")[1] for mount in compose["services"]["grafana"]["volumes"]}
     (provider,) = yaml.safe_load((GRAFANA / "provisioning/dashboards/partbox.yaml").read_text())["providers"]

@@ -181,7 +181,7 @@ def all_are_answered(shop):
 
 
 @needed
-def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
+def test_every_expression_has_an_answer_and_failures_are_reported(dsn, tmp_path):
     with opened(dsn, tmp_path) as shop:
         shop.start("a", processes=1)
         with shop.busy(pause=0.5), psycopg.connect(shop.dsn, autocommit=True) as conn:
@@ -258,5 +258,5 @@ def live_through_everything(shop, own_server):
     are_right(answers)
 
 
-def test_the_run_of_full_size_lets_every_alert_fire():
+def test_every_alert_fires_in_the_run_of_full_size():
     assert {rule["alert"] for rule in alerts()} == ALL

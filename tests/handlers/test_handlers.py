@@ -69,20 +69,20 @@ PATTERNS = (("Placed", "Order"), ("Placed", None), ("*", "Order"), ("*", None))
 
 
 @given(registered=st.sets(st.sampled_from(PATTERNS)), event=st.sampled_from(("Placed", "Paid")), of=st.just("Order"))
-def test_what_every_event_finds_is_known_without_a_look_up_where_it_is_one(registered, event, of):
+def test_a_route_shared_by_all_events_is_known_without_a_look_up(registered, event, of):
     routes = Routes({pair: str(pair) for pair in registered}, "nobody")
     assert routes.only_route == ("('*', None)" if registered == {("*", None)} else None)
     assert routes.only_route in (None, routes[event, of])
 
 
 @given(registered=st.sets(st.sampled_from(PATTERNS)), event=st.sampled_from(("Placed", "Paid", "*")))
-def test_what_every_event_of_a_type_finds_is_known_unless_its_aggregate_type_decides(registered, event):
+def test_the_route_of_an_event_type_is_known_unless_it_depends_on_the_aggregate_type(registered, event):
     routes = Routes({pair: str(pair) for pair in registered}, "nobody")
     found = {routes[event, "Order"], routes[event, "Customer"]}
     assert routes.find_by_type(event) == (found.pop() if len(found) == 1 else None)
 
 
-def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):
+def test_an_event_without_a_handler_is_treated_as_on_unroutable_says(handlers):
     handlers.register(Projection())
     assert found(handlers, "OrderPlaced").event_type == "OrderPlaced"
     assert found(handlers, "OrderPlaced", "Customer").name == "on_unroutable"
@@ -146,7 +146,7 @@ def test_a_decorator_without_parentheses_is_refused_with_the_remedy(handlers, de
     assert handlers.build_table() == []
 
 
-def test_an_event_type_that_can_be_called_is_one_all_the_same(handlers):
+def test_a_callable_object_is_accepted_as_an_event_type(handlers):
     class Called(Enum):
         PLACED = "OrderPlaced"
 
@@ -174,7 +174,7 @@ def test_an_object_may_carry_its_types_and_an_enum_may_name_them(handlers):
     assert found(handlers, "PAID").call is print
 
 
-def test_what_is_left_out_follows_the_settings(handlers):
+def test_options_that_a_handler_leaves_out_follow_the_settings(handlers):
     handlers.register(print, "plain")
     other = {"retry": "fixed:3", "max_attempts": None, "on_failure": "continue", "on_dead": "block", "timeout": "5m"}
     handlers.register(print, "own", **other)
@@ -265,7 +265,7 @@ def test_a_second_handler_of_a_pair_is_refused_naming_both_places(handlers):
         (lambda event: (yield), "generator"),
     ],
 )
-def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
+def test_an_object_that_cannot_take_an_event_is_refused_as_a_handler(handlers, handler, says):
     with pytest.raises(RegistrationError, match=says):
         handlers.register(handler, "Placed")
     assert handlers.build_table() == []
@@ -330,7 +330,7 @@ def test_the_table_lists_every_handler_with_catch_alls_last(handlers):
     assert [row.subscription for row in handlers.build_table("audit")] == ["audit"]
 
 
-def test_types_without_end_do_not_fill_the_memory(handlers):
+def test_endlessly_many_event_types_do_not_fill_the_memory(handlers):
     handlers.register(print, "Placed")
     routes = handlers.build_routes("default", Settings())
     for number in range(MAX_CACHED * 2 + 5):
@@ -339,7 +339,7 @@ def test_types_without_end_do_not_fill_the_memory(handlers):
         assert len(routes) <= MAX_CACHED
 
 
-def test_a_registry_travels_by_dill_with_objects_closures_and_lambdas(handlers):
+def test_a_registry_of_objects_closures_and_lambdas_can_be_pickled_by_dill(handlers):
     prefix = "hello"
     handlers.register(Projection())
     handlers.register(lambda event: f"{prefix} {event}", "Greeted", retry=Fixed(2))

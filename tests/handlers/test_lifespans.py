@@ -31,7 +31,7 @@ def outbox() -> Outbox:
     return Outbox("postgresql://nowhere")
 
 
-def test_a_handler_that_needs_nothing_is_called_as_it_is(outbox: Outbox) -> None:
+def test_a_handler_that_asks_for_nothing_more_is_called_without_a_wrapper(outbox: Outbox) -> None:
     def plain(event): ...  # type: ignore[no-untyped-def]
     def annotated(event: DeliveredEvent) -> None: ...
     async def awaited(event: DeliveredEvent, retries: int = 3) -> None: ...
@@ -43,7 +43,7 @@ def test_a_handler_that_needs_nothing_is_called_as_it_is(outbox: Outbox) -> None
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_the_state_comes_to_a_parameter_of_its_class_wherever_that_stands(outbox: Outbox, is_first: bool) -> None:
+def test_the_state_is_passed_to_the_parameter_of_its_class_at_any_position(outbox: Outbox, is_first: bool) -> None:
     got: list[Any] = []
 
     def behind(order: Placed, state: State) -> None:
@@ -170,7 +170,7 @@ def unknown() -> "Iterator[Unknown]":
         (unknown, "the annotation of the result of .*unknown .* cannot be resolved .*'Unknown'.*: import"),
     ],
 )
-def test_what_cannot_be_a_lifespan_is_refused(outbox: Outbox, function: Any, said: str) -> None:
+def test_an_object_that_cannot_be_a_lifespan_is_refused(outbox: Outbox, function: Any, said: str) -> None:
     with pytest.raises(RegistrationError, match=said) as refused:
         outbox.lifespan(function)
     assert "\n" not in str(refused.value)
@@ -189,7 +189,7 @@ def test_a_second_lifespan_is_refused(outbox: Outbox) -> None:
         outbox.lifespan(more)
 
 
-def test_a_handler_that_asks_for_more_names_the_parameter_of_its_event(outbox: Outbox) -> None:
+def test_a_handler_that_asks_for_more_must_name_the_parameter_of_its_event(outbox: Outbox) -> None:
     outbox.lifespan(lifespan)
 
     def wrong(*events: Any, state: State) -> None: ...
@@ -200,7 +200,7 @@ def test_a_handler_that_asks_for_more_names_the_parameter_of_its_event(outbox: O
         outbox.on(Placed)(wrong)
 
 
-def test_a_connection_is_no_state_so_who_forgets_transactional_hears_of_it_at_registration(outbox: Outbox) -> None:
+def test_a_handler_with_a_connection_that_is_not_transactional_is_refused_at_registration(outbox: Outbox) -> None:
     def wrong(event: DeliveredEvent, conn: Connection[Any]) -> None: ...
     def wrong_too(event: DeliveredEvent, conn: Connection) -> None: ...  # type: ignore[type-arg]
 

@@ -64,7 +64,7 @@ def outbox() -> Outbox:
     return Outbox("postgresql://nowhere")
 
 
-def test_dependencies_are_given_beside_all_else_once_for_each_event_and_closed_after_the_handler(
+def test_dependencies_are_created_once_for_each_event_and_closed_after_the_handler(
     outbox: Outbox,
 ) -> None:
     outbox.lifespan(lifespan)
@@ -110,7 +110,7 @@ def test_an_async_handler_may_have_providers_of_every_kind(outbox: Outbox) -> No
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_a_provider_has_opened_is_closed_when_the_handler_raises(outbox: Outbox, is_async: bool) -> None:
+def test_resources_opened_by_a_provider_are_closed_when_the_handler_raises(outbox: Outbox, is_async: bool) -> None:
     def handler(event: DeliveredEvent, db: Annotated[Session, Depends(session)]) -> None:
         raise LookupError("no")
 
@@ -124,7 +124,7 @@ def test_what_a_provider_has_opened_is_closed_when_the_handler_raises(outbox: Ou
     assert told == (["open in None", "close"] if is_async else ["open in None", "roll back", "close"])
 
 
-def test_an_event_that_cannot_be_read_asks_no_provider(outbox: Outbox) -> None:
+def test_no_provider_is_called_for_an_unreadable_event(outbox: Outbox) -> None:
     @outbox.on("Placed")
     def handler(order: Placed, db: Annotated[Session, Depends(session)]) -> None: ...
 
@@ -133,7 +133,7 @@ def test_an_event_that_cannot_be_read_asks_no_provider(outbox: Outbox) -> None:
     assert told == []
 
 
-def test_a_transactional_handler_has_them_too_and_its_providers_may_take_its_connection(outbox: Outbox) -> None:
+def test_a_transactional_handler_has_providers_too_and_they_may_take_its_connection(outbox: Outbox) -> None:
     outbox.lifespan(lifespan)
 
     def orders(conn: Connection[Any], state: State) -> str:
@@ -147,7 +147,7 @@ def test_a_transactional_handler_has_them_too_and_its_providers_may_take_its_con
     assert told == ["Placed(order_id=7) the connection orders over the connection of shop"]
 
 
-def test_a_test_overrides_a_provider_by_fast_depends_itself(outbox: Outbox) -> None:
+def test_a_test_can_override_a_provider_with_fast_depends(outbox: Outbox) -> None:
     @outbox.on("Placed")
     def handler(event: DeliveredEvent, over: Annotated[str, Depends(repository)]) -> None:
         told.append(over)
@@ -160,7 +160,7 @@ def test_a_test_overrides_a_provider_by_fast_depends_itself(outbox: Outbox) -> N
     assert told == ["over a stand-in", "nothing"]
 
 
-def test_a_registration_travels_to_a_worker_process_with_what_it_asks_for(outbox: Outbox) -> None:
+def test_a_registration_reaches_a_worker_process_with_its_dependencies(outbox: Outbox) -> None:
     outbox.lifespan(lifespan)
 
     @outbox.on(Placed)
@@ -224,14 +224,14 @@ def test_a_provider_that_cannot_work_is_refused_at_registration(outbox: Outbox, 
     assert outbox.handlers.build_table() == []
 
 
-def test_an_annotation_that_cannot_be_resolved_is_said_before_the_number_of_parameters(outbox: Outbox) -> None:
+def test_an_unresolvable_annotation_is_reported_before_a_wrong_number_of_parameters(outbox: Outbox) -> None:
     def wrong(event: DeliveredEvent, value: "Annotated[Unknown, Depends(later)]") -> None: ...
 
     with pytest.raises(RegistrationError, match=r"annotation of 'value' of .*wrong .* cannot be resolved .*'Unknown'"):
         outbox.on("Placed")(wrong)
 
 
-def test_a_list_gets_the_state_once(outbox: Outbox) -> None:
+def test_a_batch_handler_gets_the_state_and_its_dependencies_once_for_a_list(outbox: Outbox) -> None:
     got: list[Any] = []
     outbox.lifespan(lifespan)
 
@@ -244,7 +244,7 @@ def test_a_list_gets_the_state_once(outbox: Outbox) -> None:
     assert got == [(state, [Placed(7), Placed(7)], 2)]
 
 
-def test_the_depends_of_fastapi_is_refused_with_that_to_take(outbox: Outbox) -> None:
+def test_depends_of_fastapi_is_refused_with_the_depends_to_use_instead(outbox: Outbox) -> None:
     def wrong(event: DeliveredEvent, value: Annotated[int, fastapi.Depends(number)]) -> None: ...
     def by_default(event: DeliveredEvent, value: int = fastapi.Depends(number)) -> None: ...
 

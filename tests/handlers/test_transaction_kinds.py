@@ -58,7 +58,7 @@ def registration(handler: Any, transactional: Any, **options: Any) -> Any:
         (alone, False, None, None),
     ],
 )
-def test_a_handler_has_its_kind_and_its_class_of_sessions(
+def test_a_registration_knows_its_kind_of_transaction_and_its_session_class(
     handler: Any, transactional: Any, kind: Any, session: Any
 ) -> None:
     found = registration(handler, transactional)
@@ -79,14 +79,16 @@ def test_a_handler_has_its_kind_and_its_class_of_sessions(
         (with_session_async_wrong, "sqlalchemy", "asks for Session as its session: .* with AsyncSession of SQLAlchemy"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_remedy(handler: Any, transactional: Any, said: str) -> None:
+def test_an_impossible_kind_of_transaction_is_refused_with_the_remedy(
+    handler: Any, transactional: Any, said: str
+) -> None:
     with pytest.raises(RegistrationError, match=said) as refused:
         registration(handler, transactional)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("transactional", [True, "sqlalchemy", "django"])
-def test_lists_are_refused(transactional: Any) -> None:
+def test_a_transactional_batch_handler_is_refused(transactional: Any) -> None:
     outbox = Outbox("postgresql://nowhere")
     with pytest.raises(
         RegistrationError, match=r"takes lists, and a transactional handler takes one event: use on\(\)"

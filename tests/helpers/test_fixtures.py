@@ -118,7 +118,7 @@ CHANGES = {
 }
 
 
-def test_a_database_is_put_back_in_place_to_what_migrations_left(restoring: Shelf) -> None:
+def test_a_database_is_reset_in_place_to_its_state_after_migrations(restoring: Shelf) -> None:
     dsn = restoring.lend()
     before = state(dsn)
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_a_database_is_put_back_in_place_to_what_migrations_left(restoring: Shel
     assert restoring.clones == 1
 
 
-def test_where_more_than_rows_has_changed_the_next_test_gets_a_fresh_database(shelf: Shelf) -> None:
+def test_the_next_test_gets_a_fresh_database_if_more_than_rows_has_changed(shelf: Shelf) -> None:
     lent = shelf.lend()
     for what, change in CHANGES.items():
         used = lent
@@ -158,7 +158,7 @@ def test_a_test_may_end_every_session_of_the_server(restoring: Shelf) -> None:
     assert restoring.lend() == dsn
 
 
-def test_who_enters_a_database_that_was_put_back_does_not_meet_the_next_test(restoring: Shelf) -> None:
+def test_a_late_session_in_a_database_that_was_reset_does_not_meet_the_next_test(restoring: Shelf) -> None:
     used = restoring.lend()
     restoring.take_back()
     with psycopg.connect(used) as ghost:
@@ -178,7 +178,7 @@ def test_the_empty_database_has_no_schema(empty_dsn: str) -> None:
         assert conn.execute("select to_regclass('partbox.record')").fetchone() == (None,)
 
 
-def test_the_database_is_dropped_under_whoever_still_uses_it(server: Server, template: str) -> None:
+def test_the_database_is_dropped_even_if_a_session_still_uses_it(server: Server, template: str) -> None:
     with new_database(server.dsn, template) as dsn:
         conn = psycopg.connect(dsn, autocommit=True)
     with conn, pytest.raises(psycopg.OperationalError):
@@ -187,7 +187,7 @@ def test_the_database_is_dropped_under_whoever_still_uses_it(server: Server, tem
         psycopg.connect(dsn)
 
 
-def test_an_own_server_may_be_killed(own_server: OwnServer) -> None:
+def test_a_test_may_kill_a_server_of_its_own(own_server: OwnServer) -> None:
     own_server.server.kill()
     own_server.server.start()
     with psycopg.connect(own_server.dsn) as conn:
@@ -228,7 +228,7 @@ def test_eventually_asks_again_after_an_assertion_failed() -> None:
         eventually(lambda: (seen.clear(), three()), timeout=0)
 
 
-def test_eventually_has_patience_with_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eventually_waits_longer_for_a_value_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count()
     monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
     steps: list[int] = []
@@ -243,7 +243,7 @@ def test_eventually_has_patience_with_what_moves(monkeypatch: pytest.MonkeyPatch
         eventually(ten, timeout=3, moves=lambda: 7)
 
 
-def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(
+def test_a_task_left_by_another_test_does_not_appear_in_the_log_of_this_test(
     caplog: pytest.LogCaptureFixture, collect: Callable[[], int]
 ) -> None:
     async def fails() -> None:
@@ -311,18 +311,20 @@ CORES = os.cpu_count() or 1
     ],
     ids=["in time", "too long", "of the soak", "made for others too", "alone", "on a loaded machine", "even there"],
 )
-def test_a_run_names_what_took_over_20_seconds(reports: list[pytest.TestReport], judged: bool, said: bool) -> None:
+def test_a_run_names_tests_that_took_over_20_seconds(
+    reports: list[pytest.TestReport], judged: bool, said: bool
+) -> None:
     pace = Pace(judged)
     for each in reports:
         pace.pytest_runtest_logreport(each)
     assert [name for name, _ in pace.too_long()] == ["test"] * said
 
 
-def test_a_test_whose_process_died_has_taken_what_it_has() -> None:
+def test_a_test_whose_process_died_is_counted_with_the_time_it_took_so_far() -> None:
     pace = Pace(judged=True)
     pace.pytest_runtest_logreport(pytest.TestReport("test", ("", 0, ""), {}, "failed", None, "call", [], 3))
     assert [(name, taken.seconds) for name, taken in pace.taken.items()] == [("test", 3)]
 
 
-def test_the_folders_and_files_that_run_on_one_version_are_there() -> None:
+def test_the_folders_and_files_that_run_on_one_server_version_exist() -> None:
     assert {name for name in server_versions.ONE if not (TESTS / name).exists()} == set()

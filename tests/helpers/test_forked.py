@@ -23,7 +23,7 @@ def blocking(tmp_path: Path) -> str:
     return "blocking:outbox"
 
 
-def test_it_runs_with_its_own_environment_and_tells_how_it_ended(tmp_path: Path) -> None:
+def test_a_forked_command_runs_with_its_own_environment_and_has_an_exit_code(tmp_path: Path) -> None:
     command = start(tmp_path, "config", "--json", PARTBOX_LEASE="7")
     assert command.wait(120) == command.returncode == 0
     settings = json.loads((tmp_path / "log").read_text())
@@ -31,7 +31,7 @@ def test_it_runs_with_its_own_environment_and_tells_how_it_ended(tmp_path: Path)
     assert group(command.pid) == []
 
 
-def test_what_is_wrong_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
+def test_a_wrong_forked_command_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
     assert start(tmp_path, "nonsense").wait(120) == 2
     assert "there is no command" in (tmp_path / "log").read_text()
 
@@ -46,7 +46,7 @@ threading.Thread(target=lambda: (threading.main_thread().join(), print("no other
 """
 
 
-def test_it_waits_for_threads_runs_what_is_for_the_end_and_leaves_nothing_unwritten(tmp_path: Path) -> None:
+def test_a_forked_command_waits_for_threads_runs_exit_handlers_and_flushes_its_output(tmp_path: Path) -> None:
     (tmp_path / "ending.py").write_text(ENDING)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = shared().start("partbox", "handlers", "ending:outbox", cwd=tmp_path, env=environment)
@@ -70,14 +70,14 @@ if __name__ == "__main__":
 """
 
 
-def test_what_it_spawns_has_the_environment_as_it_is_then(tmp_path: Path) -> None:
+def test_a_process_spawned_by_a_forked_command_has_its_current_environment(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(SPAWNING)
     environment = {**os.environ, "GIVEN": "born", "GONE": "x"}
     command = shared().start("python", str(tmp_path / "program.py"), cwd=tmp_path, env=environment)
     assert command.communicate() == ("born later None\n", "")
 
 
-def test_it_has_a_folder_and_a_session_of_its_own_and_can_be_killed(tmp_path: Path, blocking: str) -> None:
+def test_a_forked_command_has_its_own_folder_and_session_and_can_be_killed(tmp_path: Path, blocking: str) -> None:
     command = start(tmp_path, "handlers", blocking, PYTHONPATH=str(tmp_path))
     assert eventually(lambda: (tmp_path / "log").read_text()) == f"{tmp_path}\n"
     assert command.poll() is None

@@ -33,7 +33,7 @@ def busy(dsn: str) -> Iterator[int]:
             hammering.join()
 
 
-def test_a_backend_that_is_stopped_at_rest_holds_up_no_other(busy: int, conn: psycopg.Connection[Any]) -> None:
+def test_a_backend_stopped_while_idle_holds_up_no_other_backend(busy: int, conn: psycopg.Connection[Any]) -> None:
     for _ in range(examples(800)):
         stop_at_rest(busy)
         try:

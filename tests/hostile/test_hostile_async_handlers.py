@@ -140,7 +140,7 @@ def test_each_async_handler_alone_harms_its_own_event_at_most(house, name):
     house.live(timeout=10)
 
 
-def test_nobody_else_waits_for_an_async_handler_that_resists_its_timeout(house):
+def test_no_other_event_waits_for_an_async_handler_that_resists_its_timeout(house):
     enough = threading.Event()
 
     async def resists(event):

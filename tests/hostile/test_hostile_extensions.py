@@ -61,7 +61,7 @@ class Around:
         return self.leave()
 
 
-def test_what_an_observer_puts_around_a_handler_may_fail_at_either_end(house):
+def test_a_context_that_an_observer_puts_around_a_handler_may_fail_at_either_end(house):
     ends = iter([lambda: None, *(throws(error) for error in EVERYTHING)] * 100)
 
     class Putting(Observer):
@@ -73,7 +73,7 @@ def test_what_an_observer_puts_around_a_handler_may_fail_at_either_end(house):
     house.live()
 
 
-def test_an_interceptor_that_fails_fails_its_event_alone_and_after_it_nothing(house):
+def test_an_interceptor_that_fails_before_the_handler_fails_its_event_only_and_after_it_nothing(house):
     before, after = {}, {}
 
     class Intercepting:
@@ -93,7 +93,7 @@ def test_an_interceptor_that_fails_fails_its_event_alone_and_after_it_nothing(ho
     house.live()
 
 
-def test_a_manager_around_a_handler_may_fail_at_either_end(house):
+def test_a_context_manager_around_a_handler_may_fail_at_either_end(house):
     makers = {}
 
     @contextmanager
@@ -176,7 +176,7 @@ def test_a_codec_that_cannot_encode_refuses_before_anything_is_sent(open_house):
             assert house.conn.execute("select count(*) from partbox.record").fetchone() == (number,)
 
 
-def test_publish_hooks_may_raise_anything_once_it_is_written(house):
+def test_publish_hooks_may_raise_anything_after_the_events_are_written(house):
     errors = [error for error in EVERYTHING if issubclass(type(error), Exception)]
     called = []
 
@@ -199,7 +199,7 @@ HOOKED = {
 
 
 @pytest.mark.parametrize(("result", "refusal"), HOOKED.values(), ids=HOOKED)
-def test_a_hook_before_the_publish_that_gives_no_events_refuses_and_writes_nothing(house, result, refusal):
+def test_a_before_publish_hook_that_returns_no_events_is_an_error_and_nothing_is_written(house, result, refusal):
     house.outbox.before_publish(lambda events: result)
     with house.conn.transaction():
         with pytest.raises(refusal):

@@ -58,7 +58,7 @@ ERRORS = {
 }
 
 
-def test_any_error_is_the_events_own(house):
+def test_any_error_of_a_handler_concerns_its_own_event_only(house):
     for name, error in ERRORS.items():
 
         async def deed(event, error=error):
@@ -191,7 +191,7 @@ CHANGES = {
 
 
 @pytest.mark.usefixtures("whole")
-def test_what_a_handler_changes_in_its_process_stops_nobody(house, tmp_path, monkeypatch):
+def test_changes_that_a_handler_makes_in_its_process_stop_no_other_handler(house, tmp_path, monkeypatch):
     """Each change stays for the next one, and the worker stops in the midst of them all."""
     monkeypatch.chdir(tmp_path)
     for name, change in CHANGES.items():
@@ -202,20 +202,20 @@ def test_what_a_handler_changes_in_its_process_stops_nobody(house, tmp_path, mon
 @pytest.mark.soak
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.usefixtures("whole")
-def test_each_change_of_the_process_alone_stops_nobody(house, change, tmp_path, monkeypatch):
+def test_each_change_of_the_process_alone_stops_no_other_handler(house, change, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     house.invite("it", change, DONE)
     house.live()
 
 
-def test_a_handler_that_holds_the_interpreter_delays_and_harms_nobody(open_house):
+def test_a_handler_that_holds_the_interpreter_delays_others_and_harms_none(open_house):
     house = open_house(lease=6, heartbeat=0.3)
     hold = ctypes.PyDLL(None).usleep
     house.invite("it", lambda event: nothing(hold(int(HELD * 1_000_000))), DONE)
     house.live()
 
 
-def test_handlers_that_publish_inside_are_heard(house):
+def test_events_that_handlers_publish_are_delivered(house):
     def publish(event):
         with psycopg.connect(house.dsn) as conn:
             house.outbox.publish(conn, Event("Echo", 1, aggregate_type="Guest", aggregate_id="echo"))

@@ -37,7 +37,7 @@ LONG = [name for name in BAD if name not in SHORT]
 
 
 @pytest.mark.parametrize("names", [SHORT, LONG], ids=["for a moment", "beyond its lease"])
-def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_house, line, names, waits):
+def test_a_network_that_is_bad_for_a_while_makes_no_event_lost_reordered_or_repeated(far_house, line, names, waits):
     with far_house.working() as worker:
         far_house.round()
         far_house.settle(worker)
@@ -55,7 +55,7 @@ def test_a_line_that_is_bad_for_a_while_loses_reorders_and_repeats_nothing(far_h
     far_house.judge()
 
 
-def test_connections_that_hang_for_good_are_given_up_and_nothing_is_lost_or_repeated(far_house, line):
+def test_connections_that_hang_forever_are_given_up_and_no_event_is_lost_or_repeated(far_house, line):
     with far_house.working() as worker:
         far_house.round()
         far_house.settle(worker)
@@ -66,7 +66,7 @@ def test_connections_that_hang_for_good_are_given_up_and_nothing_is_lost_or_repe
     far_house.judge()
 
 
-def test_a_worker_whose_database_is_silent_at_its_stop_leaves_in_time(open_house, line):
+def test_a_worker_whose_database_does_not_answer_at_its_stop_ends_in_time(open_house, line):
     house = open_house(source=lambda: line.dsn, lease=LEASE, heartbeat=0.3, drain_timeout=1)
     worker = house.outbox.worker()
     worker.start()

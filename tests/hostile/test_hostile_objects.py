@@ -24,7 +24,7 @@ RAISED = {
 }
 
 
-def test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other(house):
+def test_an_exception_whose_attributes_misbehave_is_handled_like_any_other(house):
     for what, (kind, arguments, ending) in RAISED.items():
         for name, error in hostile(kind, *arguments):
             house.invite(f"{what}: {name}", first_time(throws(error)), RETRIED if blind(name) else ending)
@@ -55,7 +55,7 @@ def of_many_causes():
         yield f"{slot} {answer}", made(Exception, {slot: property(DEEDS[answer])})
 
 
-def test_an_error_whose_story_cannot_be_told_is_an_error_like_any_other(house, caplog):
+def test_an_exception_with_a_broken_traceback_or_chain_of_causes_is_handled_like_any_other(house, caplog):
     caplog.set_level("DEBUG", "partbox")
     for name, error in of_many_causes():
         house.invite(name, first_time(throws(error)), RETRIED)
@@ -71,7 +71,7 @@ RETURNED = {
 }
 
 
-def test_what_a_handler_returns_may_be_anything(house):
+def test_a_handler_may_return_anything(house):
     for what, (kind, arguments, ending) in RETURNED.items():
         for name, outcome in hostile(kind, *arguments):
             unseen = blind(name, attributes=kind is RetryAfter)
@@ -80,7 +80,7 @@ def test_what_a_handler_returns_may_be_anything(house):
     house.live()
 
 
-def test_a_list_of_outcomes_may_be_anything(house):
+def test_a_batch_handler_may_return_anything_as_its_list_of_outcomes(house):
     for name, outcomes in hostile(list, [None]):
         ending = RETRIED if name.startswith("__iter__") else None if name.startswith("__len__") else DONE
         house.invite(name, first_time(lambda outcomes=outcomes: outcomes), ending, batch=True)
@@ -91,7 +91,7 @@ def test_a_list_of_outcomes_may_be_anything(house):
     house.live()
 
 
-def test_advice_may_be_anything(house):
+def test_an_on_error_callback_may_return_or_raise_anything(house):
     for kind in (Thing, Ignore):
         for name, advice in hostile(kind):
             sure = kind is Ignore and not blind(name)
@@ -119,7 +119,7 @@ class Policy:
         return self.delay() if callable(self.delay) else self.delay
 
 
-def test_a_retry_policy_may_say_anything(house):
+def test_a_retry_policy_may_return_or_raise_anything(house):
     for name, verdict in hostile(Thing):
         house.invite(f"whether: {name}", first_time(fails), retry=Policy(lambda verdict=verdict: verdict, 0.01))
         house.invite(f"when: {name}", first_time(fails), retry=Policy(True, lambda verdict=verdict: verdict))

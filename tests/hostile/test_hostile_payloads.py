@@ -86,7 +86,7 @@ WITHIN = {
 
 
 @VALUES
-def test_everything_within_its_limits_arrives_as_it_was(heard, seen):
+def test_every_payload_within_the_limits_arrives_unchanged(heard, seen):
     heard.publish([event() for event, _ in WITHIN.values()])
     with heard.working() as worker:
         heard.round()
@@ -137,7 +137,7 @@ def _round():
 
 
 @VALUES
-def test_what_is_beyond_a_limit_is_refused_before_anything_is_sent(heard):
+def test_a_payload_beyond_a_limit_is_refused_before_anything_is_sent(heard):
     for name, event in BEYOND.items():
         with named(name):
             with heard.conn.transaction():
@@ -171,7 +171,7 @@ BY_SQL = {
 
 
 @VALUES
-def test_what_sql_inserts_may_be_anything_and_harms_itself_at_most(house):
+def test_a_record_inserted_by_sql_may_hold_anything_and_harms_only_itself(house):
     def ask(event):
         assert event.payload is not event.headers
 
@@ -187,7 +187,7 @@ def test_what_sql_inserts_may_be_anything_and_harms_itself_at_most(house):
     assert {name: status.get(name) for name in BY_SQL if status.get(name) not in ("done", "dead")} == {}
 
 
-def test_large_payloads_over_a_slow_line_come_all_and_beside_small_ones(open_house, dsn):
+def test_large_payloads_over_a_slow_network_all_arrive_beside_small_ones(open_house, dsn):
     line = Line(dsn, rate=10_000_000)
     house = open_house(source=lambda: line.dsn, lease=2, heartbeat=0.3)
     sizes = []

@@ -42,7 +42,7 @@ NO_TEXTS = {"a lone surrogate": "\ud800", "NUL": "a\0b", "no plain text": Text("
 FIELDS = ("event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type")
 
 
-def test_a_text_that_is_none_is_refused_or_arrives(house):
+def test_a_value_that_is_not_a_text_is_refused_or_arrives(house):
     for number, (field, name) in enumerate(product(FIELDS, NO_TEXTS)):
         fields = {"event_type": "Ordinary", "aggregate_type": "Guest", "payload": number} | {field: NO_TEXTS[name]}
         with named((field, name)):

@@ -78,7 +78,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_command_says_a_password(dsn, tmp_path, monkeypatch, said, form):
+def test_no_command_prints_a_password(dsn, tmp_path, monkeypatch, said, form):
     arguments, environment = forms(dsn, tmp_path)[form]
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -92,7 +92,7 @@ def test_no_command_says_a_password(dsn, tmp_path, monkeypatch, said, form):
 @pytest.mark.parametrize(
     "dsn", [f"postgresql://u:{PASSWORD}@127.0.0.1:1/shop", f"u:{PASSWORD}@127.0.0.1/shop"], ids=["away", "unread"]
 )
-def test_no_error_about_a_dsn_says_its_password(said, dsn):
+def test_no_error_about_a_dsn_contains_its_password(said, dsn):
     for command in ("status", "doctor", "init", "purge"):
         assert PASSWORD not in said(command, "--dsn", dsn), command
 
@@ -180,7 +180,7 @@ HEADERS = {
 }
 
 
-def test_an_error_is_stored_without_secrets_and_the_event_and_is_shown_so_everywhere(dsn, conn, monkeypatch, said):
+def test_an_error_is_stored_and_shown_without_secrets_and_without_the_event(dsn, conn, monkeypatch, said):
     """The reason comes first: the type of the error and its message. Old rows, stored before, are masked when read."""
     monkeypatch.setenv("PARTBOX_DSN", dsn)
     outbox = Outbox(dsn, max_attempts=1)
@@ -225,7 +225,7 @@ def test_an_error_is_stored_without_secrets_and_the_event_and_is_shown_so_everyw
     assert dict(views.show_record(records[0])["headers"]) == dict.fromkeys(HEADERS, "***")
 
 
-def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn, conn):
+def test_an_error_of_postgresql_about_a_row_is_shown_without_its_payload(dsn, conn):
     """PostgreSQL quotes the row of a violated check in the detail of its error."""
     conn.execute("alter table partbox.record add check (event_type <> 'Refused')")
     outbox = Outbox(dsn)
@@ -235,11 +235,11 @@ def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn,
 
 
 @given(st.binary(max_size=60))
-def test_a_blotted_argument_has_its_length(argument):
+def test_a_masked_command_line_argument_keeps_its_length(argument):
     assert len(hide_secret(argument)) == len(argument)
 
 
-def test_only_the_password_of_an_argument_is_blotted():
+def test_only_the_password_of_a_command_line_argument_is_masked():
     assert hide_secret(b"postgresql://u:s3same@h/d") == b"postgresql://u:***@h/d   "
     assert hide_secret(b"--dsn=host=h password=x") == b"--dsn=host=h password=*"[:22] + b"*"
     assert hide_secret(b"shop:outbox") == b"shop:outbox"

@@ -25,16 +25,16 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("host", SAFE)
-def test_numbers_and_names_that_nobody_can_register_are_admitted(host):
+def test_ip_addresses_and_names_that_cannot_be_registered_are_admitted(host):
     assert AllowedHosts().is_allowed(host)
 
 
 @pytest.mark.parametrize("host", FOREIGN)
-def test_a_name_that_somebody_can_register_is_refused(host):
+def test_a_host_name_that_can_be_registered_is_refused(host):
     assert not AllowedHosts().is_allowed(host)
 
 
-def test_the_names_of_what_is_served_and_of_the_setting_are_admitted(monkeypatch):
+def test_host_names_of_the_served_address_and_of_the_setting_are_admitted(monkeypatch):
     monkeypatch.setattr(address.socket, "gethostname", lambda: "Ada.example.org")
     for bound, more in (("Metrics.example.org", None), ("0.0.0.0", " a.example , metrics.example.org.,"), ("::", "*")):
         given = build_allowed_hosts(bound, more)
@@ -67,7 +67,7 @@ def answer(server, path, host):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-def test_every_path_of_a_node_looks_at_the_name(served, path):
+def test_every_path_of_a_node_checks_the_host_name(served, path):
     for host in ("evil.example", "evil.example:80"):
         status, text = answer(served, path, host)
         assert status == 403
@@ -77,7 +77,7 @@ def test_every_path_of_a_node_looks_at_the_name(served, path):
         assert answer(served, path, host)[0] == 200
 
 
-def test_a_probe_of_the_old_protocol_without_a_name_is_answered(served):
+def test_a_probe_by_http_1_0_without_a_host_name_is_answered(served):
     import socket
 
     where = urlsplit(served.url)

@@ -61,7 +61,7 @@ def probe(node):
         return opened(stack, node, "/healthz").status
 
 
-def test_open_streams_are_bounded_and_probes_are_answered_beside_them(node):
+def test_the_number_of_open_streams_is_bounded_and_probes_are_answered_beside_them(node):
     with ExitStack() as pages:
         streams = [opened(pages, node, "/events") for _ in range(MOST_STREAMS)]
         assert {each.status for each in streams} == {200}
@@ -174,7 +174,7 @@ def test_an_answer_that_is_read_slowly_comes_whole(node, monkeypatch):
         assert time.monotonic() - began > 2.5, "longer than anybody may stand still"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(node, monkeypatch):
+def test_a_request_body_that_does_not_arrive_is_not_waited_for(node, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.2)
     with socket.create_connection((node.hostname, node.port), 30) as link:
         link.sendall(HALF)

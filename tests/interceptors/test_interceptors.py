@@ -28,13 +28,13 @@ from partbox.interceptors import check_interceptor, must_be_awaited, wrap_call
 
 
 @BOTH
-def test_without_interceptors_the_call_stays_itself(awaited):
+def test_without_interceptors_the_handler_is_called_without_a_wrapper(awaited):
     call = handler(print, awaited)
     assert wrap_call(call, [], is_async=awaited, is_batch=False) is call
 
 
 @BOTH
-def test_an_intercepted_call_is_of_its_handlers_kind_and_keeps_its_name_and_place(awaited):
+def test_an_intercepted_handler_stays_async_or_plain_and_keeps_its_name_and_location(awaited):
     call = handler(lambda event: None, awaited)
     wrapped = wrap_call(call, [Plain([]), lambda event: nullcontext()], is_async=awaited, is_batch=False)
     assert inspect.iscoroutinefunction(wrapped) is awaited
@@ -92,7 +92,7 @@ def expected(layers, result):
     layers=st.lists(st.builds(Layer, *[st.booleans()] * 5), max_size=4),
     result=st.sampled_from([("outcome", None), (None, ("handler", "raised"))]),
 )
-def test_before_runs_in_order_and_after_in_reverse_for_each_that_began(awaited, layers, result):
+def test_before_runs_in_order_and_after_in_reverse_for_each_interceptor_that_began(awaited, layers, result):
     layers = [Layer(e.manager, e.awaited and awaited, e.before_fails, e.after_fails, e.swallows) for e in layers]
     journal, raised = [], []
 
@@ -126,7 +126,7 @@ def _plainly(entry):
 
 
 @BOTH
-def test_an_object_may_have_one_method_only(awaited):
+def test_an_interceptor_may_have_only_one_of_its_methods(awaited):
     class Before:
         def before(self, event):
             journal.append("before")
@@ -160,14 +160,14 @@ def test_after_sees_the_very_error_that_the_handler_raised(awaited, error):
     assert journal[-1] == ("witness", "after", EVENT, None, error)
 
 
-def test_a_stop_iteration_comes_through_as_what_it_is():
+def test_a_stop_iteration_of_a_handler_is_passed_on_unchanged():
     journal = []
     with pytest.raises(StopIteration):
         run(raising(StopIteration()), [Plain(journal), lambda event: nullcontext()], EVENT)
     assert isinstance(journal[-1][-1], StopIteration)
 
 
-def test_a_cancelled_handler_has_its_after_and_stays_cancelled():
+def test_after_is_called_for_a_cancelled_handler_which_stays_cancelled():
     journal = []
 
     async def hang(event):
@@ -187,7 +187,7 @@ def test_a_cancelled_handler_has_its_after_and_stays_cancelled():
     assert isinstance(journal[-1][-1], asyncio.CancelledError)
 
 
-def test_an_after_that_is_cancelled_itself_does_not_hide_it():
+def test_a_cancellation_within_after_is_not_swallowed():
     class Hanging:
         async def after(self, event, outcome, error):
             await asyncio.sleep(60)
@@ -203,7 +203,7 @@ def test_an_after_that_is_cancelled_itself_does_not_hide_it():
 @BOTH
 @pytest.mark.parametrize("raised", [Broken("after"), SystemExit(1)], ids=["an exception", "SystemExit"])
 @pytest.mark.parametrize("act", [lambda event: "outcome", raising(ValueError("handler"))], ids=["done", "failed"])
-def test_what_after_raises_is_logged_and_changes_nothing(awaited, raised, act, caplog):
+def test_an_error_raised_by_after_is_logged_and_changes_nothing(awaited, raised, act, caplog):
     class Careless:
         def after(self, event, outcome, error):
             raise raised
@@ -234,7 +234,7 @@ def test_an_error_that_a_context_manager_swallows_leaves_the_event_done(awaited)
     assert journal == [("outer", "before", EVENT), "swallowed", ("outer", "after", EVENT, None, None)]
 
 
-def test_a_context_manager_that_can_do_both_is_entered_as_its_handler_is():
+def test_a_manager_that_is_both_plain_and_async_is_entered_in_the_way_of_its_handler():
     class Both:
         def __init__(self, event): ...
 
@@ -265,7 +265,7 @@ def test_a_context_manager_that_can_do_both_is_entered_as_its_handler_is():
     ],
     ids=["nothing", "async"],
 )
-def test_what_turns_out_to_make_no_fitting_context_manager_is_the_handlers_error(awaited, interceptor, problem):
+def test_an_interceptor_that_returns_no_fitting_context_manager_is_an_error_of_the_event(awaited, interceptor, problem):
     if awaited and "async" in problem:
         assert run(lambda event: 1, [interceptor], EVENT, awaited=True) == 1
         return

@@ -25,7 +25,7 @@ def test_batch_methods_get_the_list_and_an_outcome_per_event(kind, awaited, retu
 
 
 @BOTH
-def test_batch_methods_fall_back_on_those_of_events(awaited):
+def test_interceptors_without_batch_methods_are_called_for_each_event(awaited):
     journal = []
     run(lambda events: [1, 2, 3], [Plain(journal)], EVENTS, awaited=awaited, is_batch=True)
     assert journal == [("witness", "before", event) for event in EVENTS] + [
@@ -41,7 +41,7 @@ def test_an_exception_among_the_outcomes_is_the_error_of_its_event(awaited):
 
 
 @BOTH
-def test_a_batch_method_may_stand_beside_one_of_events(awaited):
+def test_an_interceptor_may_have_a_batch_method_beside_one_for_events(awaited):
     class Mixed:
         def before_batch(self, events):
             journal.append(("before", *events))
@@ -55,7 +55,7 @@ def test_a_batch_method_may_stand_beside_one_of_events(awaited):
 
 
 @BOTH
-def test_a_batch_whose_handler_raised_tells_so_for_each_event(awaited):
+def test_the_error_of_a_batch_handler_is_passed_to_after_for_each_event(awaited):
     journal, error = [], ValueError("no")
     with pytest.raises(ValueError, match="no"):
         run(raising(error), [Lists(journal), Plain(journal)], EVENTS, awaited=awaited, is_batch=True)
@@ -66,7 +66,7 @@ def test_a_batch_whose_handler_raised_tells_so_for_each_event(awaited):
 
 
 @BOTH
-def test_a_before_that_fails_within_a_batch_ends_it_and_only_what_had_begun_has_an_after(awaited):
+def test_a_failing_before_ends_its_batch_and_after_is_called_only_for_events_that_had_begun(awaited):
     class Choosy(Plain):
         def before(self, event):
             self.note("before", event)
@@ -83,7 +83,7 @@ def test_a_before_that_fails_within_a_batch_ends_it_and_only_what_had_begun_has_
 
 
 @BOTH
-def test_a_failed_before_batch_has_no_after(awaited):
+def test_after_batch_is_not_called_if_before_batch_failed(awaited):
     journal = []
     with pytest.raises(Broken):
         run(lambda events: None, [Lists(journal, fails=["before_batch"])], EVENTS, awaited=awaited, is_batch=True)
@@ -91,7 +91,7 @@ def test_a_failed_before_batch_has_no_after(awaited):
 
 
 @BOTH
-def test_what_batch_methods_do_to_their_lists_changes_no_outcome_and_no_batch(awaited):
+def test_batch_methods_that_modify_their_lists_change_no_outcome_and_no_batch(awaited):
     class Careless:
         def before_batch(self, events):
             events.clear()
@@ -134,7 +134,7 @@ def test_a_context_manager_is_entered_for_each_event_of_a_batch_and_left_in_reve
     ]  # fmt: skip
 
 
-def test_batch_methods_mean_nothing_to_a_handler_of_events():
+def test_batch_methods_are_ignored_for_a_handler_of_single_events():
     class OnlyLists:
         async def before_batch(self, events): ...
 

@@ -59,7 +59,7 @@ class NotCallable:
         (NotCallable(), "before of the interceptor .*NotCallable does not take 1 positional arg"),
     ],
 )
-def test_what_is_no_interceptor_is_refused_in_one_line_that_says_what_to_give(interceptor, problem):
+def test_an_object_that_is_no_interceptor_is_refused_in_one_line_that_says_what_to_give(interceptor, problem):
     with pytest.raises(RegistrationError, match=problem) as info:
         check_interceptor(interceptor)
     assert "\n" not in str(info.value)
@@ -96,7 +96,7 @@ def test_a_plain_interceptor_need_not_be_awaited(interceptor):
     assert not must_be_awaited(interceptor)
 
 
-def test_registering_checks_nothing_by_calling():
+def test_registering_an_interceptor_does_not_call_it():
     def manager(event: Any):
         raise AssertionError("called")
 

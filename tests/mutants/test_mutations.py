@@ -22,7 +22,7 @@ def test_a_mutation_applies_and_names_tests_that_exist(mutation: Mutation) -> No
     assert mutation.old != mutation.new
 
 
-def test_names_are_unique() -> None:
+def test_names_of_mutations_are_unique() -> None:
     names = [mutation.name for mutation in MUTATIONS]
     assert len(names) == len(set(names))
 
@@ -38,7 +38,7 @@ def mutation(old: str, *tests: str, file: str = "code.py") -> Mutation:
     return Mutation("name", "trap", file, old, "c = 3", tests)
 
 
-def test_what_does_not_apply_any_more_is_said(small: Path) -> None:
+def test_a_mutation_that_no_longer_applies_is_reported(small: Path) -> None:
     assert problem(mutation("a = 1", "test_code.py::test_it", "test_code.py"), small) is None
     assert problem(mutation("z = 1"), small) == "code.py holds the text to change 0 times, not once"
     assert problem(mutation("b = 2"), small) == "code.py holds the text to change 2 times, not once"

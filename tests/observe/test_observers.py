@@ -50,7 +50,7 @@ class Swallows(Observer):
             yield
 
 
-def test_only_what_somebody_overrides_is_heard():
+def test_only_hooks_that_an_observer_overrides_are_called():
     observers = Observers([Ears(), Observer()])
     assert observers.has_hook("lost")
     assert observers.has_hook("handling")
@@ -58,7 +58,7 @@ def test_only_what_somebody_overrides_is_heard():
     observers.delivered(object())  # and nobody minds
 
 
-def test_neither_metrics_nor_reports_of_any_kind_take_the_fast_way_from_events_that_succeed():
+def test_metrics_and_reports_use_no_hook_that_slows_down_events_that_succeed():
     meter = Meter(Layout(["confirm"]))
     everyone = add_recorders([Metering(), Sentry()], meter, "partbox", "default")
     assert len(everyone) == 4
@@ -74,7 +74,7 @@ def test_every_hook_of_the_protocol_has_a_method_of_its_own():
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_each_hook_hands_on_its_arguments_to_those_that_override_it_alone(name):
+def test_each_hook_passes_its_arguments_only_to_the_observers_that_override_it(name):
     heard, arguments = [], [object() for _ in signature(getattr(Observer, name)).parameters][1:]
 
     def hear(self, *given):
@@ -114,7 +114,7 @@ def test_an_exception_of_the_handler_passes_through_even_an_observer_that_swallo
     assert ears.heard == [("begin", "h"), ("failed", "broken")]
 
 
-def test_what_is_no_observer_is_refused(dsn):
+def test_an_object_that_is_no_observer_is_refused(dsn):
     with pytest.raises(RegistrationError, match=r"a subclass of partbox\.observe\.Observer"):
         Outbox(dsn).observe(lambda: None)
 
@@ -151,7 +151,7 @@ def test_a_publisher_is_observed_and_its_events_get_headers_but_keep_their_own(d
 
 
 @pytest.mark.parametrize("yielded", ["abc", {"x": 1}, {"partbox-x": "y"}, 7], ids=str)
-def test_headers_that_cannot_be_are_left_out_and_the_event_is_published(dsn, conn, caplog, yielded):
+def test_invalid_headers_of_an_observer_are_left_out_and_the_event_is_published(dsn, conn, caplog, yielded):
     class Wrong(Observer):
         @contextmanager
         def publishing(self, events):

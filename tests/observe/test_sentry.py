@@ -71,7 +71,7 @@ def frames(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [frame for stack in stacks for frame in stack.get("stacktrace", {}).get("frames", ())]
 
 
-def test_a_cause_is_an_issue_whatever_the_event_and_says_where_to_find_it(shop):
+def test_events_that_die_of_the_same_cause_are_one_issue_that_says_where_to_find_them(shop):
     outbox, reports = shop
 
     @outbox.on("*", name="confirm", max_attempts=1)
@@ -104,7 +104,7 @@ def test_a_cause_is_an_issue_whatever_the_event_and_says_where_to_find_it(shop):
     assert "confirm" in [frame["function"] for frame in frames(report)]
 
 
-def test_no_report_says_a_payload_and_only_an_errors_text_whose_it_is(shop):
+def test_no_report_contains_a_payload_or_an_identity(shop):
     outbox, reports = shop
 
     @dataclass
@@ -133,7 +133,7 @@ def test_no_report_says_a_payload_and_only_an_errors_text_whose_it_is(shop):
     assert "customer-1" not in json.dumps(report, default=str)
 
 
-def test_what_the_application_reports_shows_no_variable_of_a_stack_through_partbox(shop):
+def test_a_report_of_the_application_has_no_local_variables_when_its_stack_includes_partbox(shop):
     outbox, reports = shop
 
     def own():
@@ -185,7 +185,7 @@ def test_attempts_that_fail_are_warnings_and_can_be_left_out(dsn, start):
     assert levels == [["warning", "error"], ["error"]]
 
 
-def test_what_a_handler_returns_is_reported_too(shop):
+def test_a_failure_that_a_handler_returns_is_reported_too(shop):
     outbox, reports = shop
     outbox.on("OrderLost", name="lost")(lambda event: Dead("nobody wants it"))
 
@@ -264,7 +264,7 @@ def test_without_a_client_nothing_is_reported_and_no_header_is_written(dsn):
         assert conn.execute("select headers from partbox.record").fetchall() == [(None,)]
 
 
-def test_in_a_process_without_a_client_it_makes_the_one_that_it_was_given(start):
+def test_in_a_process_without_a_client_the_observer_calls_the_given_function_to_make_one(start):
     made: list[str] = []
     travelled = dill.dumps(Sentry(lambda: made.append("made"), retries=False))
     assert made == ["made"]

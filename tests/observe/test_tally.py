@@ -63,7 +63,7 @@ def event(published):
     return DeliveredEvent(row, ClaimContext(1, "default", Codecs(None)))
 
 
-def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock, endpoint):
+def test_quick_events_share_the_time_of_their_turns_but_not_the_time_between_turns(clock, endpoint):
     tally = begun(clock)
     clock.now += 0.005
     leave(tally, clock.now, event(10), endpoint, event(20), quick=60)
@@ -78,7 +78,7 @@ def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock
     assert turn.ended == Y2000 + clock.now
 
 
-def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
+def test_the_tally_is_due_for_a_report_once_per_interval(clock, endpoint):
     tally = begun(clock)
     for number in range(1, 4):
         clock.now += REPORT_INTERVAL / 2
@@ -92,7 +92,7 @@ def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
 
 
 @pytest.mark.parametrize("seconds", [0.25, QUICK / 2])
-def test_a_list_is_told_as_its_events_would_be_by_themselves(clock, endpoint, seconds):
+def test_a_list_of_events_is_reported_like_the_same_events_one_by_one(clock, endpoint, seconds):
     alone, events = begun(clock), [event(each) for each in range(4)]
     for each in events:
         alone.count_timed(endpoint, each, seconds, done=True)
@@ -108,7 +108,7 @@ def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):
     assert {turn.handler: turn.count for turn in tally.take_turns()} == {"h": 6, "other": 3}
 
 
-def test_a_slow_event_is_found_at_the_look_that_follows_it(clock, endpoint):
+def test_a_slow_event_is_found_at_the_next_check_of_the_clock(clock, endpoint):
     tally, first = begun(clock), event(1)
     started = clock.now
     clock.now += 3.0
@@ -153,7 +153,7 @@ def test_a_slow_event_that_ends_the_turn_of_its_lane_is_found_once(clock, endpoi
     assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
 
 
-def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock, endpoint):
+def test_a_failed_event_is_not_counted_and_its_time_is_not_given_to_other_events(clock, endpoint):
     tally, failed = begun(clock), event(1)
     clock.now += 2.0
     tally.count_timed(endpoint, failed, 2.0, done=False)
@@ -165,7 +165,7 @@ def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock,
     assert turn.seconds == pytest.approx(QUICK / 2)
 
 
-def test_what_was_told_is_not_told_again(clock, endpoint):
+def test_reported_turns_are_not_reported_again(clock, endpoint):
     tally = begun(clock)
     leave(tally, clock.now, event(1), endpoint, event(2), quick=3)
     assert [turn.count for turn in tally.take_turns()] == [3]
@@ -183,7 +183,7 @@ def test_without_a_delivery_nothing_is_told(clock, endpoint):
     assert tally.oldest_event is None
 
 
-def test_the_database_s_time_is_read_as_python_s(clock, endpoint):
+def test_a_timestamp_of_the_database_is_converted_to_python_time(clock, endpoint):
     published = time.time()
     tally = begun(clock)
     tally.count_timed(endpoint, event(published - Y2000), 0.1, done=True)

@@ -42,7 +42,7 @@ def interrupted_at(number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("verb", ["replay", "drop"])
-def test_an_interrupt_at_any_line_leaves_no_pause_and_says_so(dsn, conn, monkeypatch, verb):
+def test_an_interrupt_at_any_line_leaves_no_subscription_paused_and_says_so(dsn, conn, monkeypatch, verb):
     outbox, done = Outbox(dsn), []
     act: Callable[[Subscriptions], Any] = {
         "replay": lambda subscriptions: subscriptions.replay("audit", from_id=1),

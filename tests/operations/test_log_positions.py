@@ -15,14 +15,14 @@ moments = st.datetimes(timezones=zones)
 
 
 @given(moments)
-def test_a_time_is_the_same_as_datetime_and_as_text(when):
+def test_a_datetime_and_its_text_are_the_same_position(when):
     assert arguments.parse_start_position(when) == StartPosition(False, when)
     assert arguments.parse_start_position(when.isoformat()).since == when
     assert arguments.parse_position(when.isoformat()) == ReplayPosition(None, when)
 
 
 @given(st.integers(1, (1 << 63) - 1))
-def test_a_number_is_a_record_id(number):
+def test_a_number_as_a_position_is_a_record_id(number):
     expected = ReplayPosition(number, None)
     assert arguments.parse_position(str(number)) == arguments.build_replay_position(number, None) == expected
 
@@ -39,20 +39,20 @@ def test_any_other_text_is_refused_with_the_remedy(text):
         arguments.parse_position(text)
 
 
-def test_words_are_places_to_start():
+def test_words_such_as_beginning_and_now_are_positions():
     assert (arguments.parse_start_position("beginning"), arguments.parse_start_position("now")) == (
         StartPosition(True, None),
         StartPosition(False, None),
     )
 
 
-def test_zones_count():
+def test_time_zones_of_positions_are_respected():
     east = timezone(timedelta(hours=9))
     assert arguments.parse_start_position("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
     assert arguments.parse_start_position("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("digits", ["²", "\uff11\uff12", "9" * 20, "0"])
-def test_what_looks_like_a_number_and_is_no_record_id_is_refused(digits):
+def test_a_number_that_is_no_record_id_is_refused(digits):
     with pytest.raises(PartboxError):
         arguments.parse_position(digits)

@@ -53,7 +53,7 @@ counts = st.integers(0, 10_000)
 
 
 @given(st.lists(st.tuples(counts, counts, counts), min_size=1, max_size=8), counts, counts)
-def test_where_everything_is_counted_nothing_is_lost_between_two_looks(changes, parked, unparked):
+def test_exact_counts_lose_no_event_between_two_observations(changes, parked, unparked):
     """Of each partition: pending before, published since, delivered since (no more than there is)."""
     changes = [(old, new, min(done, old + new)) for old, new, done in changes]
     before = a_cluster(*(a_partition(number, old) for number, (old, _, _) in enumerate(changes)), dead=parked)
@@ -86,7 +86,7 @@ def test_rates_are_those_of_the_last_seconds():
     assert rates.published == rates.delivered == pytest.approx(speed)
 
 
-def test_a_look_that_is_not_newer_changes_nothing():
+def test_an_observation_that_is_not_newer_changes_no_rate():
     pace = RateMeter()
     pace.add_overview(overview(0, 0, a_cluster(a_partition(0))))
     pace.add_overview(overview(1, 100, a_cluster(a_partition(0, 40))))
@@ -96,14 +96,14 @@ def test_a_look_that_is_not_newer_changes_nothing():
     assert (before.published, before.delivered) == (100, 60)
 
 
-def test_a_replay_is_no_negative_rate():
+def test_a_replay_does_not_make_a_rate_negative():
     pace = RateMeter()
     pace.add_overview(overview(0, 100, a_cluster(a_partition(0))))
     pace.add_overview(overview(1, 100, a_cluster(a_partition(0, 100))))
     assert pace.compute_rates("default").delivered == 0
 
 
-def test_subscriptions_come_and_go():
+def test_rates_follow_subscriptions_that_appear_and_disappear():
     pace = RateMeter()
     first = a_cluster(a_partition(0))
     pace.add_overview(overview(0, 0, first))

@@ -24,7 +24,7 @@ def record(*standings: DeliveryStatus, available_at: datetime | None = None) -> 
     return FoundRecord(*known, {}, None, None, None, standings)
 
 
-def test_a_story_is_told_in_the_order_of_time_with_now_at_its_end():
+def test_a_timeline_is_in_the_order_of_time_and_ends_with_the_present_state():
     history = (
         HistoryEntry(at(10), "failed", 1, "7 on web", 0.5, "ValueError: no"),
         HistoryEntry(at(30), "dead", 2, "8 on web", 0.001, "ValueError: no"),
@@ -48,7 +48,7 @@ def test_a_story_is_told_in_the_order_of_time_with_now_at_its_end():
     ]
 
 
-def test_a_delivery_that_has_a_row_is_told_once():
+def test_a_delivery_with_a_history_row_appears_once():
     done = HistoryEntry(at(20), "repeated", 2, "8 on web")
     end = Delivery("repeated", at(10), at(20), "8 on web")
     told = timeline(record(DeliveryStatus("default", "delivered", "8 on web", delivered=end, history=(done,))))
@@ -58,7 +58,7 @@ def test_a_delivery_that_has_a_row_is_told_once():
     ]
 
 
-def test_a_place_in_the_queue_is_said_as_far_as_it_was_counted():
+def test_the_position_in_the_queue_is_given_as_far_as_it_was_counted():
     waits = DeliveryStatus("default", "waiting", "8 on web", behind=5, ahead=MAX_AHEAD + 1)
     assert "behind record 5 of its aggregate, over 1,000 records of its partition come before" in summary(waits)
     assert "12 records of its partition" in summary(replace(waits, ahead=12))
@@ -66,12 +66,12 @@ def test_a_place_in_the_queue_is_said_as_far_as_it_was_counted():
 
 
 @given(st.sampled_from([*OUTCOME_TEXTS, "of a later version"]))
-def test_whatever_somebody_has_typed_is_told_as_it_is(outcome):
+def test_text_of_a_user_appears_in_a_timeline_verbatim(outcome):
     told = entry_text(HistoryEntry(at(1), outcome, 1, ANYTHING, 1.0, ANYTHING, ANYTHING))
     assert "{0} {who} {} %s" in told
 
 
 @given(st.sampled_from([*STATE_TEXTS]))
-def test_only_what_is_delivered_is_said_to_be(state):
+def test_only_a_delivered_record_is_summarised_as_delivered(state):
     told = summary(DeliveryStatus("default", state, due_at=at(1), since=at(1), error=ANYTHING, process=ANYTHING))
     assert told.startswith("delivered") == (state == "delivered")

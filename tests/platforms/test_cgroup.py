@@ -37,7 +37,7 @@ def test_the_quota_of_version_2_is_that_of_the_own_group(tree):
     assert quota(tree(here | {"sys/fs/cgroup/pod/app/cpu.max": "150000 100000\n"})) == 1.5
 
 
-def test_the_least_quota_on_the_way_up_counts(tree):
+def test_the_smallest_quota_of_a_group_and_its_parents_counts(tree):
     files = {
         "sys/fs/cgroup/pod/app/cpu.max": "400000 100000\n",
         "sys/fs/cgroup/pod/cpu.max": "200000 100000\n",
@@ -47,7 +47,7 @@ def test_the_least_quota_on_the_way_up_counts(tree):
     assert quota(tree(process("0::/pod/app\n", V2) | files)) == 2
 
 
-def test_a_container_that_sees_its_own_part_alone_reads_the_mount(tree):
+def test_a_container_that_sees_only_its_own_groups_reads_the_quota_of_the_mount(tree):
     seen = V2.replace(" / /sys", " /docker/4711 /sys")
     files = {"sys/fs/cgroup/cpu.max": "50000 100000\n"}
     assert quota(tree(process("0::/docker/4711\n", seen) | files)) == 0.5
@@ -69,7 +69,7 @@ def test_the_quota_of_version_1_and_of_both_together(tree):
     assert quota(tree(process(own, V1, OTHER, both) | files)) == 1
 
 
-def test_what_cannot_be_read_is_no_quota(tree, tmp_path):
+def test_an_unreadable_quota_counts_as_none(tree, tmp_path):
     assert quota(tmp_path) is None
     assert quota(tree(process("nonsense\n0::\n:::\n0::/pod\n", "nonsense", "1 2 3 - cgroup2", V2))) is None
     (tmp_path / "sys/fs/cgroup/pod/cpu.max").mkdir(parents=True)
@@ -85,7 +85,7 @@ def test_a_mount_point_with_a_blank_is_found(tree):
     ("most", "there", "usable"),
     [("150000", 8, 2), ("10000", 8, 1), ("400000", 2, 2), ("400001", 8, 5), ("max", 3, 3), ("0", 3, 3)],
 )
-def test_processors_are_rounded_up_at_least_one_and_at_most_those_of_the_affinity(
+def test_usable_processors_are_rounded_up_and_between_one_and_those_of_the_affinity(
     monkeypatch, tree, most, there, usable
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(there)))
@@ -93,7 +93,7 @@ def test_processors_are_rounded_up_at_least_one_and_at_most_those_of_the_affinit
     assert usable_processors(root) == usable
 
 
-def test_the_default_of_processes_is_what_may_be_used(monkeypatch, tree):
+def test_the_default_number_of_processes_is_that_of_usable_processors(monkeypatch, tree):
     from partbox.settings import Settings
 
     root = tree(process("0::/\n", V2) | {"sys/fs/cgroup/cpu.max": "100000 100000"})
@@ -103,12 +103,12 @@ def test_the_default_of_processes_is_what_may_be_used(monkeypatch, tree):
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
-def test_any_text_is_a_quota_or_none(quota, period):
+def test_any_text_is_read_as_a_quota_or_as_none(quota, period):
     found = processor_quota(quota, period)
     assert found is None or found > 0
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_any_text_of_the_kernel_is_groups_or_none(memberships, mounts):
+def test_any_text_is_read_as_a_list_of_groups_or_as_none(memberships, mounts):
     for group in find_groups(memberships, mounts):
         assert list(group.list_ancestors())[-1] in (group.mount, type(group.mount)("/"))

@@ -116,7 +116,7 @@ def names(tree: ast.Module) -> Iterator[str]:
                 yield "/proc"
 
 
-def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
+def test_linux_only_names_are_used_only_where_there_is_a_portable_counterpart() -> None:
     wanted = linux_alone() | {"/proc"}
     trees = parsed(file for each in CODE for file in each.rglob("*.py"))
     found = {str(file.relative_to(ROOT)) for file, tree in trees.items() if wanted & set(names(tree))}
@@ -124,7 +124,7 @@ def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
 
 
 @pytest.mark.parametrize("platform", ["darwin", pytest.param("win32", marks=pytest.mark.thorough)])
-def test_every_system_shows_what_the_commands_are(platform: str) -> None:
+def test_the_help_of_the_commands_works_on_every_system(platform: str) -> None:
     done = run_on(platform, PARTBOX, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "worker" in done.stdout
@@ -166,24 +166,24 @@ def test_on_a_mac_the_tests_of_the_supervisor_pass() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_windows_publishes_and_tests(shop: Path, dsn: str, partbox_server: TestServer) -> None:
+def test_publishing_and_testing_work_on_windows(shop: Path, dsn: str, partbox_server: TestServer) -> None:
     run_on("win32", "-c", PUBLISH, folder=shop, PARTBOX_DSN=dsn).check_returncode()
     options = ("--capture=sys", "-p", "no:cacheprovider", "--partbox-dsn", partbox_server.dsn)
     tested = run_on("win32", "-m", "pytest", "-q", *options, folder=shop)
     assert (tested.returncode, "1 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
 
 
-def test_windows_refuses_workers_in_a_line(shop: Path, dsn: str) -> None:
+def test_worker_commands_are_refused_on_windows_in_one_line(shop: Path, dsn: str) -> None:
     done = run_on("win32", "-c", COMMANDS, folder=shop, PARTBOX_DSN=dsn)
     assert done.stdout == "1\n1\n1\n"
     assert done.stderr == "partbox: workers run on Linux and macOS: use WSL or a container\n" * 3
 
 
-def test_windows_refuses_a_worker_in_an_application(shop: Path, dsn: str) -> None:
+def test_an_embedded_worker_is_refused_on_windows(shop: Path, dsn: str) -> None:
     done = run_on("win32", "-c", EMBED, folder=shop, PARTBOX_DSN=dsn)
     assert "PartboxError: workers run on Linux and macOS: use WSL or a container" in done.stderr
 
 
-def test_windows_refuses_the_embedded_server_in_a_line(shop: Path) -> None:
+def test_the_embedded_server_is_refused_on_windows_in_one_line(shop: Path) -> None:
     done = run_on("win32", PARTBOX, "init", folder=shop, PARTBOX_DSN="embedded:./db")
     assert done.stderr == "partbox: the embedded PostgreSQL runs on Linux and macOS: give the DSN of a server\n"

@@ -21,7 +21,7 @@ def asked() -> list[Requirement]:
     return [each for each in every if each.name not in ("partbox", "partbox-lab")]
 
 
-def test_everything_that_is_asked_for_has_a_version_that_is_allowed():
+def test_every_required_package_has_a_constraint_that_its_requirement_allows():
     versions: dict[str, list[str]] = {}
     for each in LOCKED:
         versions.setdefault(canonicalize_name(each.name), []).extend(pin.version for pin in each.specifier)
@@ -31,6 +31,6 @@ def test_everything_that_is_asked_for_has_a_version_that_is_allowed():
         assert all(each.specifier.contains(version, prereleases=True) for version in chosen), f"{each}: {AGAIN}"
 
 
-def test_a_line_is_a_name_and_one_version_from_wherever_pip_looks():
+def test_each_constraint_is_a_name_and_one_version_without_an_index():
     assert all(each.url is None and [pin.operator for pin in each.specifier] == ["=="] for each in LOCKED)
     assert not [line for line in LINES if line.startswith("-")]

@@ -10,7 +10,7 @@ import psycopg
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_database_to_play_with_has_the_schema_and_ends_with_its_process(folder: Path) -> None:
+def test_the_database_of_the_playground_script_has_the_schema_and_ends_with_the_process(folder: Path) -> None:
     folder.mkdir(parents=True)
     command = [sys.executable, ROOT / "scripts" / "db.py", folder]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:

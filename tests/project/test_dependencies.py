@@ -30,11 +30,11 @@ def asked() -> dict[str, set[str]]:
     return found
 
 
-def test_every_dependency_has_its_reason_and_there_is_no_other():
+def test_every_dependency_is_listed_with_a_reason_and_no_other_is_listed():
     assert sorted({name for first, *_ in CELLS for name in named(first)}) == sorted(asked())
 
 
-def test_a_library_is_beside_the_extras_and_the_groups_that_ask_for_it():
+def test_each_library_is_listed_with_the_extras_and_groups_that_require_it():
     places = {*PROJECT["optional-dependencies"], *GROUPS}
     wrong = [
         name
@@ -54,7 +54,7 @@ def test_a_user_sees_only_extras_that_are_for_users():
     assert developers.isdisjoint(PROJECT["optional-dependencies"])
 
 
-def test_a_group_names_extras_of_partbox_that_there_are():
+def test_every_extra_of_partbox_that_a_group_names_exists():
     of_partbox = [Requirement(each) for group in GROUPS.values() for each in group if isinstance(each, str)]
     asked_for = {extra for each in of_partbox if each.name == "partbox" for extra in each.extras}
     assert asked_for <= set(PROJECT["optional-dependencies"])

@@ -56,19 +56,19 @@ def pieces(wheel: ZipFile) -> Iterator[tuple[str, str]]:
             yield from ((f"{name}::{query}", body) for query, body in zip(queries[::2], queries[1::2], strict=True))
 
 
-def test_the_wheel_of_partbox_has_no_file_of_the_lab_and_that_of_the_lab_has_its_statements(wheels):
+def test_the_wheel_of_partbox_has_no_file_of_the_lab_and_the_wheel_of_the_lab_has_its_sql(wheels):
     product, lab = (wheel.namelist() for wheel in wheels)
     assert [name for name in product if OF_THE_LAB.search(name)] == []
     assert {"partbox_lab/sql/bench.sql", "partbox_lab/sql/chaos.sql"} <= {*lab}
     assert {name.split("/")[0] for name in lab} == {"partbox_lab", f"partbox_lab-{__version__}.dist-info"}
 
 
-def test_the_wheel_of_partbox_drops_leaps_and_kills_only_where_that_is_its_work(wheels):
+def test_the_wheel_of_partbox_has_dangerous_statements_in_the_listed_places_only(wheels):
     found = {name for name, text in pieces(wheels[0]) if DANGEROUS.search(text.lower())}
     assert sorted(found) == sorted(EXCEPTIONS)
 
 
-def test_the_lab_is_of_the_version_of_partbox_and_they_require_each_other_at_it():
+def test_partbox_and_the_lab_have_the_same_version_and_require_it_of_each_other():
     product, lab = (tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"] for name in (".", "lab"))
     assert product["version"] == lab["version"] == __version__
     assert lab["dependencies"] == [f"partbox=={__version__}"]

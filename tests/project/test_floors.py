@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("place", ["dependencies", "extras"])
-def test_a_newer_version_than_the_floor_is_named_and_the_floor_itself_is_not(tmp_path, place):
+def test_an_installed_version_newer_than_its_minimum_is_named_and_the_minimum_itself_is_not(tmp_path, place):
     def check(floor: str) -> tuple[int, str]:
         asked = [f'"pluggy>={floor}"' if each == place else "" for each in ("dependencies", "extras")]
         document = tmp_path / "pyproject.toml"

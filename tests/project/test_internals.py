@@ -15,7 +15,7 @@ def changed(library: str, what: str, place: str) -> str:
     return f"{library} {version(library)} has changed {what}: see {place}"
 
 
-def test_multiprocess_spawns_with_data_that_can_be_given() -> None:
+def test_multiprocess_spawns_with_preparation_data_that_can_be_replaced() -> None:
     place = "partbox/supervisor/job_pickling.py"
     used = popen_spawn_posix.Popen._launch.__code__.co_names
     assert {"spawn", "get_preparation_data"} <= set(used), changed("multiprocess", "Popen._launch", place)
@@ -34,7 +34,7 @@ def test_a_pool_of_asyncpg_knows_its_loop() -> None:
     assert "_loop" in asyncpg.pool.Pool.__slots__, changed("asyncpg", "Pool._loop", where)
 
 
-def test_locks_and_loops_of_python_are_as_forked_processes_need_them() -> None:
+def test_locks_and_event_loops_of_python_have_the_internals_that_forked_processes_need() -> None:
     reinit = "Lock._at_fork_reinit: see partbox/worker/engine/scheduler.py"
     assert hasattr(threading.Lock(), "_at_fork_reinit"), reinit
     loop = asyncio.new_event_loop()

@@ -47,7 +47,7 @@ def test_every_mention_of_the_repository_is_the_same():
     assert named == {REPOSITORY}
 
 
-def test_every_python_that_is_promised_is_a_classifier():
+def test_every_supported_python_is_a_classifier():
     tags = [tag.rpartition(" ")[2] for tag in PROJECT["classifiers"] if "Python :: 3." in tag]
     assert tags == ["3.11", "3.12", "3.13", "3.14"]
     assert PROJECT["requires-python"] == f">={tags[0]}"

@@ -17,20 +17,20 @@ def matrix(job: str) -> dict[str, list[str]]:
     return yaml.safe_load(WORKFLOWS["test"])["jobs"][job]["strategy"]["matrix"]
 
 
-def test_every_python_and_every_postgresql_that_is_taken_is_tried():
+def test_every_supported_python_and_postgresql_is_tested():
     tags = [tag.rpartition(" ")[2] for tag in PROJECT["classifiers"] if "Python :: 3." in tag]
     assert matrix("python") == {"python": tags}
     servers = range(_OLDEST_SERVER // 10_000, NEWEST_SERVER + 1)
     assert matrix("postgresql") == {"postgresql": [str(version) for version in servers]}
 
 
-def test_every_script_that_is_run_is_there():
+def test_every_script_that_a_workflow_runs_exists():
     commands = {each for text in WORKFLOWS.values() for each in re.findall(r"\./(scripts/\w+)", text)}
     assert {"scripts/check", "scripts/build", "scripts/wheel", "scripts/docs", "scripts/coverage"} <= commands
     assert [each for each in commands if not (ROOT / each).is_file()] == []
 
 
-def test_a_workflow_may_read_only_and_a_job_that_writes_says_so():
+def test_workflows_have_read_permission_only_and_a_job_that_writes_says_so():
     for text in WORKFLOWS.values():
         workflow = yaml.safe_load(text)
         assert workflow["permissions"] == {"contents": "read"}

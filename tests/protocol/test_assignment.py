@@ -63,7 +63,7 @@ def test_no_partition_moves_that_need_not(situation):
 
 
 @given(situations(), st.randoms(use_true_random=False))
-def test_everybody_who_decides_decides_the_same(situation, random):
+def test_every_instance_decides_on_the_same_plan(situation, random):
     partitions, instances = situation
     shuffled = random.sample(instances, len(instances))
     assert (
@@ -83,7 +83,7 @@ def test_a_plan_applied_needs_no_further_plan(situation):
 
 
 @given(situations())
-def test_a_plan_is_needed_exactly_when_somebody_is_missing_or_shares_are_uneven(situation):
+def test_a_plan_is_needed_exactly_when_an_assignee_is_missing_or_shares_are_uneven(situation):
     partitions, instances = situation
     counts = Counter(partitions)
     missing = any(assignee not in instances for assignee in partitions)
@@ -108,7 +108,7 @@ def test_a_leaving_instance_moves_only_its_own_partitions(living):
     assert moved <= {instance(living - 1)}
 
 
-def test_nobody_living_leaves_every_partition_free():
+def test_every_partition_is_free_when_no_instance_is_alive():
     assert assign_partitions([instance(1)] * 256, []) == [None] * 256
     assert needs_plan([instance(1)] * 256, [])
     assert not needs_plan([None] * 256, [])

@@ -155,7 +155,7 @@ def publishes(hears: st.SearchStrategy[bool]) -> st.SearchStrategy[list[Publish]
 
 @settings(max_examples=300, deadline=None)
 @given(publishes(st.booleans()), NAPS, times, times)
-def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(
+def test_no_event_waits_longer_than_a_nap_whatever_rings_are_lost(
     made: list[Publish], nap: float, raised: list[float], lowered: list[float]
 ) -> None:
     World(made, nap, raised, lowered).run()
@@ -167,7 +167,7 @@ def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(
 @settings(max_examples=300, deadline=None)
 @given(publishes(st.just(True)), NAPS, times)
 @example([published((1_000, 0, 0), True), published((1_029, 60, 0), True)], NAP, [])
-def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(
+def test_no_event_waits_longer_than_a_short_nap_when_every_ring_is_heard(
     made: list[Publish], nap: float, raised: list[float]
 ) -> None:
     """Also what asked before the flag was up, or did not ask at all, and commits when the worker has looked."""
@@ -190,7 +190,7 @@ def asleep(doze: SleepControl, since: float = 0.0, *, settled: bool = True, nap:
     return now
 
 
-def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
+def test_a_worker_raises_the_flag_when_the_log_stands_still_and_naps_only_after_staying_awake() -> None:
     doze = SleepControl()
     assert doze.observe(0.0, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
     assert doze.observe(STILL_TIME - MOST, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
@@ -206,7 +206,7 @@ def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed
     assert doze.compute_pause(STILL_TIME + HEARD_TIME) == NAP
 
 
-def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
+def test_the_time_awake_is_not_shortened_when_another_worker_already_sleeps() -> None:
     """Since when its flag is up is not known."""
     doze = SleepControl()
     doze.observe(0.0, BellPoll(7, True, BRIEFLY), listens=True)
@@ -215,7 +215,7 @@ def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
     assert doze.state is SleepState.RAISED
 
 
-def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had() -> None:
+def test_a_worker_does_not_raise_a_flag_that_is_up_long_enough_but_stays_awake_as_if_it_had() -> None:
     for nap in (NAP, LONGEST_TICK):
         doze, found = SleepControl(), BellPoll(7, True, nap + MAX_ANSWER_LAG + MOST)
         doze.observe(1.0, found, listens=True, nap=nap)
@@ -241,7 +241,7 @@ def test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_p
     ]
 
 
-def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_flag() -> None:
+def test_at_most_one_in_three_polls_of_many_napping_workers_raises_the_flag() -> None:
     """They look one after the other, ten times a second all together."""
     flag, raised, sleepers = 0.0, 0, [SleepControl() for _ in range(20)]
     for doze in sleepers:
@@ -305,7 +305,7 @@ def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
     )
 
 
-def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
+def test_a_sleeping_worker_stays_awake_after_it_lowered_the_flag() -> None:
     doze = SleepControl()
     now = asleep(doze)
     doze.note_lowered()
@@ -313,7 +313,7 @@ def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
     assert doze.observe(now, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE
 
 
-def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
+def test_a_wakeup_does_not_lower_the_flag_but_a_log_that_moves_on_does() -> None:
     doze = SleepControl()
     now = asleep(doze)
     acts = [doze.observe(now + n * LOOK, BellPoll(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
@@ -323,7 +323,7 @@ def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
     assert doze.observe(now + 8 * LOOK, BellPoll(15, True, 0.0), listens=True) is FlagChange.NOTHING, "it is down"
 
 
-def test_events_that_come_singly_lower_nothing() -> None:
+def test_single_events_do_not_lower_the_flag() -> None:
     """It may look often in between, or only when it is rung for."""
     for looks in (1, 5):
         doze = SleepControl()
@@ -335,7 +335,7 @@ def test_events_that_come_singly_lower_nothing() -> None:
             )
 
 
-def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None:
+def test_a_worker_that_polls_rarely_distinguishes_single_events_from_a_log_that_moves_on() -> None:
     """Between two looks 10 ms apart: few events are rung for, many are not."""
     for ids, lowers in ((1, False), (4, False), (10, True)):
         doze = SleepControl()
@@ -346,7 +346,7 @@ def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None
         assert (FlagChange.LOWER in acts) is lowers
 
 
-def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
+def test_a_worker_that_has_more_to_read_or_cannot_hear_rings_does_not_sleep() -> None:
     doze = SleepControl()
     now = asleep(doze)
     assert doze.observe(now, None, listens=True) is FlagChange.NOTHING
@@ -357,7 +357,7 @@ def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
     assert FlagChange.LOWER in acts, "for those who publish"
 
 
-def test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked() -> None:
+def test_a_publisher_that_heard_that_nobody_sleeps_does_not_ask_again_for_a_moment() -> None:
     asking = FlagMemory()
     assert asking.should_ask(0.0)
     asking.note_answer(1.0, False)
@@ -375,7 +375,7 @@ def test_a_channel_fits_whatever_the_schema_is_called() -> None:
     assert all(len(each.encode()) <= 63 for each in (*long, build_channel_name("ü" * 31)))
 
 
-def test_it_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
+def test_the_bell_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
     assert find_reason_off("auto", pooled=False) is None
     assert find_reason_off("on", pooled=False, prepared=5) is None
     assert "max_prepared_transactions = 5" in (find_reason_off("auto", pooled=False, prepared=5) or "")

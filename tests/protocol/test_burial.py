@@ -29,14 +29,14 @@ def test_an_instance_is_buried_when_all_three_conditions_hold():
     assert judged(Instance(), since=0, now=6, steady_since=0) == Burials([WHO], None)
 
 
-def test_the_latest_of_the_three_conditions_says_when_to_look_again():
+def test_the_next_check_is_due_when_the_latest_of_the_three_conditions_holds():
     assert judged(Instance(lease_left=5.0), since=0, now=2, steady_since=-9) == Burials([], 5.0)
     assert judged(Instance(lease_left=-1.0), since=1, now=2, steady_since=0) == Burials([], 5.0)
     assert judged(Instance(lease_left=-1.0), since=0, now=2, steady_since=1) == Burials([], 5.0)
     assert judged(Instance(lease_left=-1.0), since=0, now=2) == Burials([], 4.0)
 
 
-def test_nothing_to_watch_has_no_next_time():
+def test_there_is_no_next_check_when_there_is_no_instance_to_watch():
     assert find_burials([], {}, 0.0) == Burials([], None)
 
 
@@ -70,7 +70,7 @@ MOMENTS = st.integers(-20, 20)
     MOMENTS,
     st.none() | MOMENTS,
 )
-def test_nobody_is_buried_before_every_condition_holds_nor_later(instance, since, now, steady_since):
+def test_an_instance_is_buried_exactly_when_every_condition_holds(instance, since, now, steady_since):
     decided = judged(instance, since, now, steady_since)
     watched = min(now - since, now - (since if steady_since is None else steady_since))
     assert bool(decided.due_instances) == (instance.lease_left <= 0 and watched >= instance.lease)
@@ -81,7 +81,7 @@ def test_nobody_is_buried_before_every_condition_holds_nor_later(instance, since
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=30))
-def test_a_sighting_is_as_old_as_the_unbroken_run_of_looks_at_its_heartbeat(looks):
+def test_a_sighting_is_as_old_as_the_unbroken_run_of_polls_that_saw_its_heartbeat(looks):
     seen, now, began, last = {}, 0, 0, None
     for step, number in looks:
         now += step

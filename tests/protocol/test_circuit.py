@@ -21,7 +21,7 @@ def fail_probe(circuit: Circuit, now: float) -> None:
     assert not circuit.note_failure("k", now, unavailable=False, started=now)
 
 
-def test_a_new_circuit_is_closed_and_there_is_nothing_to_ask():
+def test_a_new_circuit_is_closed_and_has_no_failures():
     circuit = Circuit()
     assert not circuit.is_open
     assert not circuit.has_failures
@@ -37,7 +37,7 @@ def test_an_unavailable_downstream_opens_at_once():
     assert not circuit.try_admit(5.0)
 
 
-def test_the_tenth_key_opens_and_only_the_tenth():
+def test_the_circuit_opens_at_the_failure_of_the_tenth_key_and_not_before():
     circuit = Circuit()
     results = [circuit.note_failure(number, 0.0, unavailable=False) for number in range(KEYS)]
     assert results == [False] * 9 + [True]
@@ -45,7 +45,7 @@ def test_the_tenth_key_opens_and_only_the_tenth():
 
 
 @given(st.lists(st.integers(1, KEYS - 1), max_size=300))
-def test_fewer_keys_never_open_however_often_they_fail(keys):
+def test_failures_of_fewer_than_ten_keys_never_open_the_circuit(keys):
     circuit = Circuit()
     assert not any(circuit.note_failure(key, 0.0, unavailable=False) for key in keys)
     assert circuit.try_admit(0.0)
@@ -53,7 +53,7 @@ def test_fewer_keys_never_open_however_often_they_fail(keys):
 
 
 @given(st.integers(1, KEYS - 1), st.integers(1, KEYS - 1))
-def test_a_success_between_them_forgets_the_failures_before_it(before, after):
+def test_a_success_makes_the_circuit_forget_the_failures_before_it(before, after):
     circuit = Circuit()
     for number in range(before):
         circuit.note_failure(number, 0.0, unavailable=False)
@@ -100,7 +100,7 @@ def test_a_probe_that_never_reports_back_is_given_up():
     assert not circuit.try_admit(1.0 + PROBE_LOST)
 
 
-def test_a_handler_with_a_timeout_of_its_own_is_waited_for_that_long():
+def test_a_probe_of_a_handler_with_its_own_timeout_is_waited_for_that_long():
     circuit = Circuit(probe_lost=300.0)
     circuit.note_failure("k", 0.0, unavailable=True)
     assert circuit.try_admit(1.0)
@@ -129,7 +129,7 @@ def test_an_undecided_probe_makes_room_for_the_next_at_once():
     assert circuit.compute_delay(6.0) == 2.0
 
 
-def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause():
+def test_a_probe_with_another_error_makes_room_for_the_next_at_once_and_leaves_the_pause_as_it_was():
     circuit = opened()
     assert circuit.try_admit(5.0)
     assert not circuit.note_other_error("a", started=1.0)  # another's
@@ -141,7 +141,7 @@ def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_change
     assert circuit.compute_delay(6.0) == 2 * FIRST_PROBE
 
 
-def test_probes_of_ten_keys_that_fail_otherwise_close_it():
+def test_the_circuit_closes_when_probes_of_ten_keys_end_with_other_errors():
     circuit = opened()
     ends = []
     for number in range(KEYS):
@@ -154,7 +154,7 @@ def test_probes_of_ten_keys_that_fail_otherwise_close_it():
 
 
 @given(st.integers(1, KEYS - 1), st.integers(1, KEYS - 1))
-def test_a_failure_of_the_downstream_between_them_forgets_the_other_errors(before, after):
+def test_a_failure_of_the_downstream_makes_the_circuit_forget_the_other_errors_before_it(before, after):
     circuit, now = opened(), A_WHILE
     for number in range(before):
         assert circuit.try_admit(now)
@@ -168,7 +168,7 @@ def test_a_failure_of_the_downstream_between_them_forgets_the_other_errors(befor
 
 
 @given(st.lists(st.integers(1, KEYS - 1), max_size=100))
-def test_other_errors_of_a_few_keys_never_close_it_however_often_they_come(keys):
+def test_other_errors_of_fewer_than_ten_keys_never_close_the_circuit(keys):
     circuit = opened()
     for key in keys:
         assert circuit.try_admit(A_WHILE)
@@ -176,7 +176,7 @@ def test_other_errors_of_a_few_keys_never_close_it_however_often_they_come(keys)
     assert circuit.is_open
 
 
-def test_while_it_is_closed_other_errors_are_nothing_to_it():
+def test_a_closed_circuit_ignores_other_errors():
     circuit = Circuit()
     assert not any(circuit.note_other_error(number, started=0.0) for number in range(2 * KEYS))
     assert not circuit.has_failures
@@ -185,7 +185,7 @@ def test_while_it_is_closed_other_errors_are_nothing_to_it():
 
 @pytest.mark.parametrize("probing", [False, True], ids=["before the probe", "during the probe"])
 @given(late=st.lists(st.tuples(st.integers(), st.booleans()), max_size=30))
-def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
+def test_failures_of_handlers_that_started_before_the_circuit_opened_change_nothing(probing, late):
     circuit = opened(at=1.0)
     now = 1.0 + FIRST_PROBE
     if probing:
@@ -197,7 +197,7 @@ def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
     assert circuit.compute_delay(now) == 2 * FIRST_PROBE
 
 
-def test_without_a_start_time_one_failure_ends_the_probe_and_the_others_move_nothing():
+def test_without_a_start_time_the_first_failure_ends_the_probe_and_later_ones_change_nothing():
     circuit = opened()
     assert not circuit.note_failure("a", 0.5, unavailable=False)
     assert circuit.try_admit(1.0)
@@ -224,7 +224,7 @@ def test_the_first_success_closes_and_forgets_everything(failed_probes, probing)
     assert circuit.try_admit(now + FIRST_PROBE)
 
 
-def test_whoever_comes_during_a_probe_waits_as_long_as_the_last_pause_was_but_not_beyond_its_end():
+def test_an_event_that_comes_during_a_probe_waits_for_the_last_pause_but_not_beyond_the_end_of_the_probe():
     circuit, now = opened(), 0.0
     for _ in range(5):
         now += A_WHILE
@@ -240,7 +240,7 @@ def test_a_closed_circuit_asks_for_a_short_wait():
     assert Circuit().compute_delay(0.0) == SOON
 
 
-def test_whoever_comes_when_the_probe_is_due_waits_a_moment():
+def test_an_event_that_comes_when_a_probe_is_due_waits_a_moment():
     assert opened().compute_delay(A_WHILE) == SOON
 
 

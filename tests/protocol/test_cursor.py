@@ -52,7 +52,7 @@ def test_a_claimed_partition_asks_for_its_own_snapshot_and_floor():
     assert cursor.build_request(ROOM, SHARED) == ReadRequest(7, 50, ROOM, Page(SAVED, 10), None, None)
 
 
-def test_it_takes_two_whole_pages_to_be_in_lockstep():
+def test_a_partition_is_in_lockstep_after_two_whole_pages():
     cursor = claimed()
     alone(cursor, N1, [], [])
     assert not cursor.is_fresh
@@ -67,7 +67,7 @@ def test_room_is_never_negative():
     assert claimed().build_request(-4, None).room == 0
 
 
-def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
+def test_a_caught_up_cursor_asks_from_the_floor_of_the_shared_page_and_one_behind_from_its_last_id():
     page = Page("9:9:", 90, is_complete=True)
     cursor = Cursor(7, 50, None, ReadMode.CAUGHT_UP)
     assert cursor.build_request(ROOM, page).last_id == 90
@@ -155,7 +155,7 @@ def test_pieces_bring_every_late_record_once_and_in_order(late, cap, stretch):
     assert seen == sorted(late)
 
 
-def test_after_the_pieces_only_transactions_that_have_ended_count():
+def test_open_transactions_of_a_cut_page_do_not_cut_the_next_page_again():
     """Transaction 8 stays open, with a bound far below: by the floor of its page every next page would be cut again."""
     cursor = claimed(last_id=2_500, floor=100)
     first = Page("8:20:8", 2_490, ((8, 100),))
@@ -191,7 +191,7 @@ def base_and_cut(mode: ReadMode) -> tuple[Page | None, CutPage | None]:
 
 @pytest.mark.parametrize("before", ReadMode)
 @pytest.mark.parametrize("after", ReadMode)
-def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
+def test_a_cursor_changes_its_mode_only_as_the_diagram_shows(before, after):
     cursor, (base, cut) = entered(before), base_and_cut(after)
     if after is before or after.name in NEXT[before.name]:
         cursor.enter_mode(after, base, cut)
@@ -210,12 +210,12 @@ def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
         (ReadMode.CAUGHT_UP, N1, None),
     ],
 )
-def test_no_mode_is_entered_with_what_belongs_to_another(mode, base, cut):
+def test_a_mode_cannot_be_entered_with_the_base_or_the_cut_of_another_mode(mode, base, cut):
     with pytest.raises(AssertionError):
         entered(ReadMode.BACKLOG).enter_mode(mode, base, cut)
 
 
-def test_only_who_is_caught_up_follows_a_quick_poll_and_only_others_stay_behind():
+def test_only_a_caught_up_cursor_takes_a_quick_poll_and_it_cannot_stay_behind():
     for mode in set(ReadMode) - {ReadMode.CAUGHT_UP}:
         with pytest.raises(AssertionError):
             entered(mode).take_quick(N1, [])

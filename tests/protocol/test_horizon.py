@@ -110,26 +110,26 @@ def test_nothing_is_unread_while_no_id_is_drawn_and_no_listed_transaction_ends()
     assert not made.is_idle(200, ended=True)
 
 
-def test_a_fence_at_or_above_xmax_does_not_make_it_quiet():
+def test_a_fence_at_or_above_xmax_does_not_make_the_horizon_idle():
     """A transaction with xid 30 may run: not listed, with an id up to 200."""
     assert not settled_at(snapshot(30), (10, 100), (30, 200)).is_idle(200, ended=False)
 
 
-def test_what_was_drawn_between_the_fence_and_the_page_is_unread():
+def test_an_id_that_was_drawn_between_the_fence_and_the_page_is_unread():
     """The page looked up to its ceiling only; a later fence with the same ids says nothing about it."""
     made = settled_at(snapshot(30), (10, 100))
     made.add_fence(Fence(29, 101))
     assert not made.is_idle(101, ended=False)
 
 
-def test_a_claimed_floor_settles_as_a_fence_does():
+def test_a_claimed_floor_makes_the_horizon_idle_as_a_fence_does():
     assert settled_at(snapshot(30), floor=50).is_idle(50, ended=False)
 
 
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=10), st.integers(0, 200), snapshots
 )
-def test_floors_never_fall_in_a_life(steps, floor, first):
+def test_the_floors_of_successive_pages_never_fall(steps, floor, first):
     made = horizon(floor=floor)
     xid, drawn, floors = first.xmax - 1, floor, []
     page = first

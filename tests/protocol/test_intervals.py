@@ -22,17 +22,21 @@ def test_many_nodes_take_as_many_turns_together_as_a_few(nodes: int) -> None:
 
 
 @given(st.integers(0, FULL_BEAT_NODES), st.floats(0.01, 10), st.floats(0.1, 60))
-def test_up_to_a_hundred_nodes_beat_as_often_as_they_are_told_to(nodes: int, heartbeat: float, lease: float) -> None:
+def test_up_to_a_hundred_nodes_send_heartbeats_at_the_configured_interval(
+    nodes: int, heartbeat: float, lease: float
+) -> None:
     assert beat_interval(nodes, heartbeat, lease) == heartbeat
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 10), st.floats(0.1, 60))
-def test_more_of_them_beat_less_often_and_still_four_times_a_lease(nodes: int, heartbeat: float, lease: float) -> None:
+def test_more_nodes_send_heartbeats_less_often_but_still_four_times_a_lease(
+    nodes: int, heartbeat: float, lease: float
+) -> None:
     pause = beat_interval(nodes, heartbeat, lease)
     assert heartbeat <= pause <= max(heartbeat, MAX_BEAT_OF_LEASE * lease)
     assert pause <= beat_interval(nodes + 1, heartbeat, lease)
 
 
-def test_two_hundred_nodes_beat_as_often_together_as_four_times_a_lease_takes() -> None:
+def test_two_hundred_nodes_send_heartbeats_half_as_often_unless_the_lease_needs_more() -> None:
     assert beat_interval(200, 1.0, 20.0) == 2.0
     assert beat_interval(200, 1.0, 6.0) == pytest.approx(1.32)

@@ -79,7 +79,7 @@ def test_a_silent_child_whose_handler_is_over_its_time_has_the_drain_timeout_lef
 
 
 @given(some_signs, some_patience)
-def test_nobody_is_killed_who_is_vouched_for(signs, patience):
+def test_no_child_is_killed_while_its_lease_is_renewed(signs, patience):
     assert not (should_renew_lease(signs, patience) and should_kill(signs, patience))
 
 
@@ -91,14 +91,14 @@ def test_longer_silence_never_brings_trust_back(signs, patience, longer):
 
 
 @given(some_signs, some_patience)
-def test_a_stopped_child_is_never_better_off(signs, patience):
+def test_a_stopped_child_is_never_trusted_longer_than_a_running_one(signs, patience):
     stopped, going = replace(signs, is_stopped=True), replace(signs, is_stopped=False)
     assert should_renew_lease(going, patience) or not should_renew_lease(stopped, patience)
     assert should_kill(stopped, patience) or not should_kill(going, patience)
 
 
 @given(some_patience, st.none() | seconds, st.booleans())
-def test_whoever_stays_silent_is_killed_in_the_end(patience, handler, stopped):
+def test_a_child_that_stays_silent_is_killed_in_the_end(patience, handler, stopped):
     limit = 3 * patience.lease + patience.handler_timeout + patience.drain_timeout
     running = None if handler is None else handler + limit
     assert should_kill(ChildSigns(limit, running, stopped), patience)

@@ -62,7 +62,7 @@ def test_a_plain_value_stays_as_it_is(value):
     ],
     ids=["str", "int", "UUID", "tuple", "Enum", "StrEnum", "IntEnum"],
 )
-def test_of_a_subclass_whose_every_answer_is_an_exit_the_plain_value_is_taken(odd, plain):
+def test_a_value_of_a_subclass_whose_methods_all_raise_becomes_the_plain_value(odd, plain):
     found = to_limit_value(odd)
     assert found == plain
     assert type(found) is type(plain)

@@ -25,14 +25,14 @@ def test_a_rate_is_read_and_printed_in_the_unit_that_people_use(text, rate, prin
 
 
 @given(st.integers(1, 10**9), st.sampled_from("smh"))
-def test_what_is_printed_is_read_back_as_nearly_the_same_rate(calls, unit):
+def test_a_printed_rate_is_read_back_as_nearly_the_same_rate(calls, unit):
     rate = rate_of(f"{calls}/{unit}")
     assert rate_of(str(rate)) == pytest.approx(rate, rel=1e-6)
     assert rate_of(rate) is rate
 
 
 @pytest.mark.parametrize("text", ["", "100", "0/s", "-5/s", "5/d", "5/2s", "1e5/s", "nan/s", 100, None, True])
-def test_what_is_no_rate_is_refused_with_the_forms_that_are(text):
+def test_an_invalid_rate_is_refused_with_the_forms_that_are_valid(text):
     with pytest.raises(ValueError, match="write it like") as refused:
         rate_of(text)
     assert str(refused.value) == FORM

@@ -79,7 +79,7 @@ def test_a_delay_is_a_number_of_seconds_or_a_timedelta(delay, seconds):
 
 
 @pytest.mark.parametrize("delay", WRONG, ids=[f"{type(each).__name__}-{at}" for at, each in enumerate(WRONG)])
-def test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides(delay):
+def test_any_other_delay_is_an_error_of_the_policy_and_the_fallback_delay_applies(delay):
     for policy in (Policy(True, delay), Jittered(Policy(True, delay)), Jittered(Policy(True, delay), add=1.0)):
         found = judge_result(Handler(policy), 0, ValueError("x"), LIMIT)
         assert told(found) == ("retrying", 1, FALLBACK_DELAY)
@@ -88,7 +88,7 @@ def test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides(del
         assert judge_result(Handler(policy, max_attempts=1), 0, ValueError("x"), LIMIT).state == "dead"
 
 
-def test_what_cannot_be_told_true_or_false_is_its_error_too():
+def test_a_policy_answer_that_is_neither_true_nor_false_is_an_error_of_the_policy():
     for retry in (Hostile(), Hostile):
         found = judge_result(
             Handler(Policy(lambda each=retry: each() if isinstance(each, type) else each, 1)), 0, OSError(), LIMIT
@@ -130,7 +130,7 @@ def test_a_retry_after_that_was_tampered_with_is_a_failure_or_leaves_it_to_the_p
     assert told(judge_result(Handler(Policy(True, 7)), 0, OSError(), LIMIT, outcome)) == ("retrying", 1, 7.0)
 
 
-def test_a_reason_without_a_text_is_still_a_reason():
+def test_a_dead_outcome_whose_reason_has_no_text_is_still_dead():
     found = judge_result(Handler(Policy(True, 7)), 0, Dead(Hostile()), LIMIT)
     assert told(found) == ("dead", 1, None)
     assert "text cannot be had" in found.error
@@ -152,6 +152,6 @@ def test_every_verdict_can_be_stored(retry, delay, attempts):
 
 
 @given(anything)
-def test_a_delay_is_told_or_refused(value):
+def test_a_delay_of_any_value_is_either_refused_or_not_negative(value):
     with suppress(TypeError, ValueError, ArithmeticError):
         assert delay_of(value) >= 0

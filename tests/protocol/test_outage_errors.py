@@ -122,7 +122,7 @@ def test_any_other_error_says_nothing_of_the_downstream(error):
 @pytest.mark.parametrize(
     "more", [OrderFailed, (OrderFailed,), [f"{__name__}.OrderFailed"], f" {__name__}.OrderFailed "]
 )
-def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more):
+def test_a_named_error_means_an_outage_and_so_do_its_subclasses_and_what_is_raised_from_it(more):
     class CardRefused(OrderFailed): ...
 
     errors = ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(more))).import_errors()
@@ -132,20 +132,20 @@ def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more
     assert not is_outage(FileNotFoundError(), errors)
 
 
-def test_what_is_excluded_of_the_usual_errors_counts_where_it_is_named():
+def test_an_error_excluded_from_the_default_ones_means_an_outage_where_it_is_named():
     assert is_outage(
         FileNotFoundError(), ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(FileNotFoundError))).import_errors()
     )
 
 
-def test_named_alone_the_usual_errors_do_not_count():
+def test_the_default_errors_do_not_count_where_only_others_are_named():
     errors = outage.parse_error_names("KeyError, httpx.ConnectError").import_errors()
     assert is_outage(KeyError(), errors)
     assert is_outage(httpx.ConnectError(""), errors)
     assert not is_outage(ConnectionError(), errors)
 
 
-def test_a_circle_or_a_long_chain_of_causes_ends():
+def test_the_search_through_a_circular_or_long_chain_of_causes_ends():
     one, other = OrderFailed(), OrderFailed()
     one.__cause__, other.__cause__ = other, one
     assert not is_outage(one, OURS)
@@ -167,7 +167,7 @@ def test_a_circuit_that_is_on_takes_the_usual_errors(on):
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "http-x.Error", 5, int, (), [5], object()])
-def test_what_names_no_error_is_refused(wrong):
+def test_a_setting_that_names_no_error_is_refused(wrong):
     with pytest.raises(ValueError, match='use "off", or exception classes or their names'):
         outage.parse_circuit(wrong)
 

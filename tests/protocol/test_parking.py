@@ -48,13 +48,13 @@ def verdict(handler: Handler, attempts: int, result: object) -> tuple:
 
 
 @given(handlers, counts)
-def test_done_is_done(handler, attempts):
+def test_a_handler_that_returns_none_or_done_needs_no_verdict(handler, attempts):
     assert judge_result(handler, attempts, None, LIMIT) is None
     assert judge_result(handler, attempts, Done(), LIMIT) is None
 
 
 @pytest.mark.parametrize("on_failure", ["block", "continue"])
-def test_what_raised_is_retried_when_the_policy_says(on_failure):
+def test_a_raised_error_is_retried_when_the_policy_says_so(on_failure):
     handler = Handler(Exponential(0.2, 60, 2), on_failure=on_failure)
     blocks = on_failure == "block"
     assert verdict(handler, 0, ValueError("x")) == ("retrying", 1, 0.2, blocks)
@@ -91,11 +91,11 @@ def test_a_returned_retry_after_is_deferred_and_counts_nothing(on_failure):
         (2, UnroutableError("x"), 2),
     ],
 )
-def test_what_cannot_be_helped_is_dead_and_blocks_only_if_asked(on_dead, attempts, result, counted):
+def test_an_event_that_failed_for_good_is_dead_and_blocks_only_if_asked(on_dead, attempts, result, counted):
     assert verdict(Handler(on_dead=on_dead), attempts, result) == ("dead", counted, None, on_dead == "block")
 
 
-def test_what_the_policy_excludes_is_dead_at_once():
+def test_an_event_whose_error_the_policy_excludes_is_dead_at_once():
     handler = Handler(Fixed(3, include=(OSError,), exclude=(ConnectionError,)))
     assert verdict(handler, 0, FileNotFoundError()) == ("retrying", 1, 3.0, True)
     assert verdict(handler, 0, ConnectionResetError()) == ("dead", 1, None, False)
@@ -103,7 +103,7 @@ def test_what_the_policy_excludes_is_dead_at_once():
 
 
 @pytest.mark.parametrize("wrong", [True, 0, "done", RetryAfter, Dead, object()])
-def test_anything_else_returned_is_the_handler_s_error(wrong):
+def test_any_other_returned_value_is_an_error_of_the_handler(wrong):
     found = judge_result(Handler(), 0, wrong, LIMIT)
     assert (found.state, found.attempts) == ("retrying", 1)
     assert found.error == f"TypeError: a handler may return None, Done, RetryAfter or Dead, not {type(wrong).__name__}"
@@ -116,7 +116,7 @@ def test_max_attempts_counts_the_first_call_too(most, earlier):
 
 
 @given(counts)
-def test_without_max_attempts_it_goes_on_for_ever(attempts):
+def test_an_event_without_max_attempts_is_retried_for_ever(attempts):
     assert verdict(Handler(max_attempts=None), attempts, ValueError())[0] == "retrying"
 
 
@@ -170,7 +170,7 @@ def test_without_advice_the_policy_decides(handler, attempts, error):
     assert judge_result(handler, attempts, error, LIMIT, None) == judge_result(handler, attempts, error, LIMIT)
 
 
-def test_scheduled_and_dead_rows_do_not_count_against_the_brake():
+def test_open_states_are_all_states_except_scheduled_and_dead():
     assert set(OPEN_STATES) == set(RowState) - {"scheduled", "dead"}
 
 
@@ -277,7 +277,7 @@ def test_a_chain_is_in_id_order_however_its_rows_came(rows):
 
 
 @given(parked_rows())
-def test_what_runs_is_the_head_and_what_follows_it_without_a_gap(rows):
+def test_the_runnable_rows_are_the_head_and_those_that_follow_it_without_a_gap(rows):
     chain = chained(rows)
     run = chain.list_runnable(NOW)
     whole = list(chain)
@@ -287,7 +287,7 @@ def test_what_runs_is_the_head_and_what_follows_it_without_a_gap(rows):
 
 
 @given(parked_rows())
-def test_behind_a_dead_uncommitted_or_waiting_row_nothing_runs(rows):
+def test_no_row_runs_behind_a_dead_uncommitted_or_waiting_row(rows):
     chain = chained(rows)
     stop = min((row.id for row in rows if not free_to_run(row)), default=10**9)
     assert all(row.id < stop for row in chain.list_runnable(NOW))
@@ -332,7 +332,7 @@ def test_an_empty_chain_runs_nothing_and_never_wakes():
 
 
 @given(parked_rows(), st.booleans())
-def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_stuck(rows, blocked_by_slow):
+def test_a_chain_has_caught_up_only_when_every_row_is_loaded_and_no_slow_row_blocks_it(rows, blocked_by_slow):
     chain = chained(rows)
     chain.blocked_by_slow = blocked_by_slow
     assert chain.is_caught_up() == (not blocked_by_slow and all(row.is_loaded for row in rows))
@@ -365,7 +365,7 @@ def _until_failure(chain: Chain, run: list[ParkedRow], random, handler: Handler,
 
 
 @pytest.mark.parametrize("kind", [RetryAfter, RetryAfterError])
-def test_a_delay_is_given_as_every_other_length_of_time_or_as_a_moment(kind):
+def test_a_delay_may_be_any_form_of_duration_or_a_point_in_time(kind):
     given = (7, 1.5, timedelta(minutes=5), "5m", "250ms", "90")
     assert [kind(delay).delay for delay in given] == [7.0, 1.5, 300.0, 300.0, 0.25, 90.0]
     now = datetime.now(UTC)
@@ -388,6 +388,6 @@ def test_a_delay_is_given_as_every_other_length_of_time_or_as_a_moment(kind):
         (None, "None is no delay"),
     ],
 )
-def test_what_is_no_delay_is_refused_with_the_forms_there_are(kind, delay, said):
+def test_an_invalid_delay_is_refused_with_the_forms_that_are_valid(kind, delay, said):
     with pytest.raises(ValueError, match=said):
         kind(delay)

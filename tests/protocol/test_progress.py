@@ -47,7 +47,7 @@ def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
     assert target(made) == (P2, 12)
 
 
-def test_a_late_record_above_the_last_id_is_new_for_the_saved_cursor():
+def test_a_late_record_above_the_saved_last_id_counts_as_a_new_one():
     made = progress()
     made.take_page(P1, [], [1, 3])
     made.take_page(P2, [2], [])
@@ -58,7 +58,7 @@ def test_a_late_record_above_the_last_id_is_new_for_the_saved_cursor():
     assert target(made) == (P1, 3)
 
 
-def test_every_earlier_page_counts_not_only_the_page_itself():
+def test_an_unfinished_late_record_of_any_earlier_page_holds_back_the_saved_page():
     made = progress(10)
     made.take_page(P1, [5], [])
     made.take_page(P2, [6], [])
@@ -69,7 +69,7 @@ def test_every_earlier_page_counts_not_only_the_page_itself():
     assert target(made) == (P3, 11)
 
 
-def test_late_records_of_later_pages_do_not_matter():
+def test_late_records_of_later_pages_do_not_hold_back_a_page():
     made = progress(10)
     made.take_page(P1, [5], [])
     made.take_page(P2, [6], [])
@@ -88,7 +88,7 @@ def test_a_cut_page_is_saved_when_its_last_piece_is_finished():
     assert target(made) == (P1, 10)
 
 
-def test_a_piece_without_records_holds_the_page_as_well():
+def test_an_unfinished_cut_holds_back_its_page_even_if_the_piece_has_no_records():
     made = progress(10)
     made.take_piece(P1, [], last=False)
     assert target(made) == (P0, 10)
@@ -120,7 +120,7 @@ def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
     assert target(made) == (pages[-1], 10)
 
 
-def test_what_is_read_counts_until_it_is_saved():
+def test_a_record_that_was_read_counts_as_unsaved_until_it_is_saved():
     made = progress()
     made.take_page(P1, [], [1, 2, 3])
     done(made, 1, 2)
@@ -132,7 +132,7 @@ def test_what_is_read_counts_until_it_is_saved():
     assert [id for id, _ in made.list_done()] == [3]
 
 
-def test_what_is_parked_is_finished_but_not_done():
+def test_a_parked_record_is_finished_but_not_done():
     made = progress()
     made.take_page(P1, [], [1, 2])
     made.finish([1], [b""])
@@ -191,7 +191,7 @@ pages = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()),
 
 
 @given(pages, st.randoms(use_true_random=False))
-def test_a_target_covers_what_is_finished_only_and_the_rest_is_remembered(shape, random):
+def test_a_saved_target_covers_only_finished_records_and_the_rest_is_remembered(shape, random):
     """Pages with late records in the gaps, finished in any order, saved now and then."""
     made, last, gaps = progress(), 0, []
     seen: dict[int, int] = {}  # id: the number of the page that brought it
@@ -241,7 +241,7 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     assert progress.find_save_target().last_id == 999
 
 
-def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_saved():
+def test_records_finished_in_order_or_out_of_order_are_known_until_they_are_saved():
     made = progress()
     made.take_page(P1, [], [1, 2, 3, 4])
     done(made, 1, 2)
@@ -254,7 +254,7 @@ def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_
     assert (made.count_finished(), made.count_finished_ever()) == (1, 3)
 
 
-def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
+def test_records_that_a_transaction_finished_are_not_finished_after_its_rollback():
     made = progress()
     made.take_page(P1, [], [1, 2, 3])
     done(made, 1)
@@ -265,7 +265,7 @@ def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
     assert made.list_done() == []
 
 
-def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
+def test_a_record_that_was_parked_and_is_done_now_is_distinguished_from_parked_ones():
     made = progress()
     made.take_page(P1, [], [1, 2, 3])
     made.finish([1], [b""])
@@ -293,7 +293,7 @@ def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
             assert sorted(id for id, _ in made.list_done()) == sorted(id for id in finished if id > prefix)
 
 
-def test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved():
+def test_memory_for_records_finished_out_of_order_is_freed_once_they_are_saved():
     made, late = progress(), range(1, 1_001)
     made.take_page(P1, late, [2_000])
     done(made, *late)

@@ -13,9 +13,7 @@ Ids = st.integers(0, 1 << 62)
 @example(settled=5 * STRETCH, behind=STRETCH + 1, searched=STRETCH, place=0.0)
 @example(settled=5 * STRETCH - 1, behind=0, searched=STRETCH, place=1.0)
 @given(settled=Ids, behind=st.integers(0, 3 * STRETCH), searched=st.integers(0, STRETCH), place=st.floats(0, 1))
-def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for(
-    settled, behind, searched, place
-):
+def test_the_planned_range_contains_every_id_that_a_valid_page_may_search(settled, behind, searched, place):
     lowest = max(0, settled - behind)
     page = Page("1:1:", settled, ((1, lowest),))
     floor = lowest + int((settled - lowest) * place)  # of those listed, some have ended
@@ -27,13 +25,13 @@ def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_pl
 
 
 @given(first=Ids, more=st.integers(0, 4 * STRETCH))
-def test_a_quick_poll_is_planned_anew_once_in_a_stretch_of_ids(first, more):
+def test_a_quick_poll_is_planned_anew_once_for_each_stretch_of_ids(first, more):
     before, after = (quick.compute_id_range(Page("1:1:", settled)) for settled in (first, first + more))
     assert (before == after) == (first // STRETCH == (first + more) // STRETCH)
 
 
 @given(settled=Ids)
-def test_the_range_ends_where_a_segment_may_end(settled):
+def test_the_planned_range_ends_where_a_segment_may_end(settled):
     """So that it does not reach into the next one: both are whole stretches, and its end does not belong to it."""
     above, end = quick.compute_id_range(Page("1:1:", settled))
     assert above % STRETCH == end % STRETCH == 0

@@ -168,6 +168,6 @@ def test_a_duration_reads_as_people_write_it(text, length):
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-1s", "1 week", True, None, float("nan"), float("inf"), -1, 10**400])
-def test_what_is_no_duration_is_refused(wrong):
+def test_an_invalid_duration_is_refused(wrong):
     with pytest.raises(ValueError, match="give seconds"):
         seconds(wrong)

@@ -23,7 +23,7 @@ def row_at(stage: RowStage, state: RowState = RowState.READY, suspicion: Suspici
         ("note_saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
     ],
 )
-def test_a_row_moves_between_database_and_memory_as_drawn_and_not_otherwise(verb, moves):
+def test_a_row_moves_between_database_and_memory_only_as_the_diagram_shows(verb, moves):
     for stage in RowStage:
         row = row_at(stage)
         if stage.name in moves:
@@ -36,7 +36,7 @@ def test_a_row_moves_between_database_and_memory_as_drawn_and_not_otherwise(verb
 
 @pytest.mark.parametrize("before", RowState)
 @pytest.mark.parametrize("after", RowState)
-def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_one_only_by_its_handler(before, after):
+def test_only_a_loaded_row_is_parked_anew_never_as_scheduled_and_a_dead_one_only_by_its_handler(before, after):
     allowed = after != "scheduled" and (before != "dead" or after in ("retrying", "deferred", "dead"))
     for stage in RowStage:
         row = row_at(stage, before, Suspicion.CHARGED)
@@ -48,7 +48,7 @@ def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_
                 row.park(after, 1, blocks=False)
 
 
-def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
+def test_a_trial_charges_a_row_once_and_ends_with_the_suspicion_that_it_began_with():
     for before in (Suspicion.SUSPECT, Suspicion.ACCUSED):
         row = row_at(RowStage.WAITING, suspicion=before)
         row.start_trial()
@@ -63,7 +63,7 @@ def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
         row_at(RowStage.WAITING).start_trial()
 
 
-def test_a_state_is_the_string_that_it_was_wherever_it_is_shown():
+def test_a_row_state_is_shown_as_its_plain_string_everywhere():
     assert repr(Counter([RowState.DEAD])) == "Counter({'dead': 1})"
     assert f"{RowState.HELD} {RowState.READY!s} {RowState.DEAD!r}" == "held ready 'dead'"
     assert json.dumps({RowState.HELD: RowState.READY}) == '{"held": "ready"}'

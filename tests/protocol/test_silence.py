@@ -32,7 +32,7 @@ def test_a_new_heartbeat_begins_the_wait_anew():
     assert silence.find_expired([beat(1)], 11) == [WHO]
 
 
-def test_a_lease_that_the_database_says_is_not_over_is_not():
+def test_a_lease_is_not_over_while_the_database_says_that_it_is_not():
     silence = SilenceWatch()
     assert [silence.find_expired([beat(left=0.1)], now) for now in range(0, 20, 2)] == [[]] * 10
 
@@ -53,7 +53,7 @@ def test_instances_are_judged_each_by_itself():
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 20), st.integers(0, 3), st.floats(-9, 9)), min_size=1, max_size=60))
-def test_nobody_is_over_unless_the_same_heartbeat_was_seen_for_a_lease_without_a_gap(looks):
+def test_no_lease_is_over_unless_the_same_heartbeat_was_seen_for_its_length_without_a_gap(looks):
     silence, now, history = SilenceWatch(), 0.0, []
     for step, number, left in looks:
         now += step

@@ -33,7 +33,7 @@ some_facts = st.builds(
 
 
 @given(some_facts)
-def test_it_is_told_as_delivered_only_if_it_is_consumed_and_neither_parked_nor_ignored(facts):
+def test_a_record_is_shown_as_delivered_only_if_it_is_consumed_and_neither_parked_nor_ignored(facts):
     end = facts.delivery if facts.consumed and facts.parked is None else None
     told = derive_status(facts)
     assert (told.state == "delivered") == (end is not None and end.outcome != "ignored")
@@ -42,7 +42,7 @@ def test_it_is_told_as_delivered_only_if_it_is_consumed_and_neither_parked_nor_i
 
 
 @given(some_facts, parked)
-def test_what_is_given_up_runs_nowhere_and_waits_for_nothing(facts, row):
+def test_a_dead_or_discarded_record_runs_nowhere_and_waits_for_nothing(facts, row):
     told = derive_status(DeliveryFacts("default", 7, facts.paused, consumed=facts.consumed, owner=facts.owner,
                                   running=facts.running, head=facts.head, parked=row))  # fmt: skip
     given_up = row.state in ("dead", "discarded")
@@ -57,7 +57,7 @@ def test_what_is_given_up_runs_nowhere_and_waits_for_nothing(facts, row):
 
 
 @given(some_facts)
-def test_what_is_unread_waits_and_says_why(facts):
+def test_an_unread_record_is_shown_as_waiting_with_the_reason(facts):
     told = derive_status(DeliveryFacts("default", 7, facts.paused, owner=facts.owner, ahead=3, head=facts.head))
     assert (told.state, told.process, told.ahead, told.behind) == ("waiting", facts.owner, 3, facts.head)
     if facts.paused:
@@ -73,13 +73,13 @@ def test_the_history_is_told_whole(facts):
     assert told.may_have_run_twice == ("repeated" in [entry.outcome for entry in facts.history])
 
 
-def test_what_a_subscription_has_nothing_to_do_with_is_not_told_as_delivered():
+def test_a_record_that_does_not_concern_a_subscription_is_not_shown_as_delivered():
     unwanted = DeliveryFacts("default", 7, wanted=False, consumed=True)
     assert derive_status(unwanted).state == "unwanted"
     assert derive_status(DeliveryFacts("default", 7, consumed=True)).state == "passed"
 
 
-def test_the_error_of_what_was_ignored_is_kept():
+def test_the_error_of_an_ignored_record_is_kept():
     history = (HistoryEntry(EPOCH, "ignored", 1, error="ValueError: no"),)
     end = Delivery("ignored", EPOCH, EPOCH, None)
     told = derive_status(DeliveryFacts("default", 7, consumed=True, delivery=end, history=history))

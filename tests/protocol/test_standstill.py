@@ -7,7 +7,7 @@ from partbox.protocol.outstanding import IDLE_PATIENCE, OutstandingWork, Standst
 RETRYING = OutstandingWork(cursor_sum="7", unfinished=1, due_in=5.0)
 
 
-def test_what_is_tried_every_few_seconds_and_never_ends_is_waited_for_as_long_as_the_patience_lasts():
+def test_an_event_that_is_retried_without_end_is_waited_for_as_long_as_the_patience_lasts():
     still = Standstill()
     assert not still.is_over(RETRYING, IDLE_PATIENCE, 100.0)
     assert not still.is_over(RETRYING, IDLE_PATIENCE, 100.0 + IDLE_PATIENCE - 6)
@@ -27,7 +27,7 @@ def test_a_handler_that_runs_for_long_or_a_partition_without_an_owner_is_no_stan
     assert not still.is_over(moving, IDLE_PATIENCE, 100 * IDLE_PATIENCE)
 
 
-def test_what_is_due_after_the_patience_is_not_waited_for_at_all():
+def test_an_event_that_is_due_after_the_patience_is_not_waited_for_at_all():
     assert Standstill().is_over(replace(RETRYING, due_in=IDLE_PATIENCE + 1), IDLE_PATIENCE, 0.0)
 
 

@@ -18,7 +18,7 @@ def asks(places: list[tuple[int, int]]) -> list[ReadRequest]:
     return [ReadRequest(number, last_id, room, PAGE, None, None) for number, (last_id, room) in enumerate(places)]
 
 
-def test_partitions_that_lie_close_together_are_swept_from_the_last_of_them_on():
+def test_partitions_whose_last_ids_are_close_together_are_swept_from_the_lowest_one():
     swept = plan_sweep(asks([(1_000 + number, 40) for number in range(256)]), HI)
     assert swept is not None
     assert swept.start == 1_000
@@ -27,7 +27,7 @@ def test_partitions_that_lie_close_together_are_swept_from_the_last_of_them_on()
     assert swept.last_ids == {number: 1_000 + number for number in range(256)}
 
 
-def test_who_is_far_behind_or_far_ahead_does_not_take_part():
+def test_a_partition_that_is_far_behind_or_far_ahead_does_not_take_part_in_the_sweep():
     places = [(5_000_000, 40)] * 200
     swept = plan_sweep(asks([(0, 40), *places, (9_000_000, 40)]), HI)
     assert swept is not None
@@ -36,7 +36,7 @@ def test_who_is_far_behind_or_far_ahead_does_not_take_part():
     assert swept.waiting_partitions == set()
 
 
-def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
+def test_a_sweep_begins_at_the_lowest_id_where_enough_partitions_are_close_together():
     swept = plan_sweep(asks([(1_000, 40)] * MIN_PARTITIONS + [(5_000_000, 40)] * 192), HI)
     assert swept is not None
     assert swept.last_ids.keys() == set(range(MIN_PARTITIONS))
@@ -45,7 +45,7 @@ def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
     assert swept.last_ids.keys() == set(range(MIN_PARTITIONS - 1, 256))
 
 
-def test_who_is_a_little_ahead_waits_until_the_others_are_there():
+def test_a_partition_that_is_a_little_ahead_of_the_sweep_waits_for_the_others():
     reach = STRETCH * 40 * 256
     given = asks([(0, 40)] * 253 + [(reach - 1, 40), (reach, 40), (2 * reach, 40)])
     swept = plan_sweep(given, HI)
@@ -55,7 +55,7 @@ def test_who_is_a_little_ahead_waits_until_the_others_are_there():
     assert swept.max_records == 255 * 40  # with what would have been for the one that waits
 
 
-def test_who_is_behind_gets_more_than_those_who_are_swept_so_it_catches_up():
+def test_a_partition_that_is_behind_gets_more_than_those_in_the_sweep_so_that_it_catches_up():
     given = asks([(0, 40), (0, 0)] + [(5_000_000, 40)] * 200)
     swept = plan_sweep(given, HI)
     assert swept is not None
@@ -65,7 +65,7 @@ def test_who_is_behind_gets_more_than_those_who_are_swept_so_it_catches_up():
     assert swept.max_records == 200 * 40 // 2
 
 
-def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
+def test_fewer_than_a_quarter_of_all_partitions_are_not_swept_together():
     places = [(7, 40)] * MIN_PARTITIONS
     assert plan_sweep(asks(places), HI) is not None
     assert plan_sweep(asks(places[1:]), HI) is None
@@ -73,19 +73,19 @@ def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
     assert plan_sweep(asks([*places[1:], (5_000_000, 40)]), HI) is None
 
 
-def test_who_takes_part_gets_nothing_new_beside_it():
+def test_a_partition_in_the_sweep_gets_no_new_records_outside_it():
     swept = Sweep(0, 10, 5, {1: 0, 2: 0})
     assert swept.compute_rooms_beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
 
 
-def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
+def test_a_sweep_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
     swept = Sweep(0, 10, 5, {1: 0})
     assert not swept.is_cut(4, 10)
     assert swept.is_cut(5, 10)
     assert swept.is_cut(4, 11)
 
 
-def test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them():
+def test_one_brief_sweep_finds_all_new_ids_if_they_are_no_more_than_the_partitions():
     places = [(1_000 + number, 300) for number in range(256)]
     swept = plan_brief_sweep(asks([(1_000, 0), *places[1:]]), 1_256)
     assert swept is not None
@@ -96,19 +96,19 @@ def test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_fin
     assert plan_brief_sweep(asks([(1_000, 0), *places[1:]]), 1_257) is None
 
 
-def test_nobody_gets_more_by_a_brief_sweep_than_there_is_room_for():
+def test_no_partition_gets_more_from_a_brief_sweep_than_it_has_room_for():
     assert plan_brief_sweep(asks([(1_000, 3)] * 10), 1_003) is not None
     assert plan_brief_sweep(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
 
 
-def test_a_poll_without_room_for_anything_new_looks_for_nothing_new():
+def test_a_poll_without_room_for_new_records_searches_for_none():
     swept = plan_brief_sweep(asks([(1_000, 0)] * 3), 1_003)
     assert swept is not None
     assert (swept.start, swept.last_ids) == (swept.end, {})
 
 
 @given(Asked, st.integers(0, 400_000))
-def test_it_asks_for_what_there_is_room_for_above_the_last_id_of_each(places, hi):
+def test_a_sweep_asks_for_no_more_than_there_is_room_for_above_the_last_id_of_each_partition(places, hi):
     given = asks(places)
     swept = plan_sweep(given, hi)
     if swept is None:

@@ -40,7 +40,7 @@ def assert_within(starts, saved, pace):
 
 
 @given(rates, shares, st.lists(st.tuples(pauses, st.integers(0, 3), st.sampled_from("ab")), max_size=30))
-def test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_brings(rate, share, steps):
+def test_starts_in_any_window_never_exceed_the_rate_and_the_burst_of_one_second(rate, share, steps):
     turns, now, starts = turns_of(Limit(Rate(rate), by="x"), share), 0.0, {"a": [], "b": []}
     for pause, more, value in steps:
         now += pause
@@ -54,7 +54,7 @@ def test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_bring
 
 
 @given(st.sampled_from([8.0, 100.0]), st.lists(st.tuples(pauses, st.integers(0, 2), shares), max_size=25))
-def test_however_partitions_move_all_processes_together_start_no_more(rate, steps):
+def test_all_processes_together_never_exceed_the_rate_however_partitions_move(rate, steps):
     processes, owned, now, starts = [turns_of(Limit(Rate(rate)), 0.0) for _ in range(3)], [0.0] * 3, 0.0, []
     for pause, one, share in steps:
         now += pause
@@ -80,7 +80,7 @@ def test_under_load_at_least_nine_tenths_of_the_rate_start(rate, share, look):
 
 
 @given(st.integers(1, 9), shares, st.lists(st.booleans(), max_size=60))
-def test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many(at_once, share, steps):
+def test_calls_at_once_never_exceed_the_share_rounded_up_and_reach_it_while_others_wait(at_once, share, steps):
     turns, running, waiting = turns_of(Limit(at_once=at_once), share), 0, 0
     most = -int(-at_once * share // 1)
     assert most >= 1
@@ -95,7 +95,7 @@ def test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many(at_
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60))
-def test_whoever_waits_has_a_turn_before_another_has_two(values):
+def test_every_waiting_value_has_a_turn_before_another_has_two(values):
     turns, waiting = turns_of(Limit(at_once=1_000)), Counter(values)
     for value in values:
         turns.add(("charge", value), None, 0.0)
@@ -112,7 +112,7 @@ def test_whoever_waits_has_a_turn_before_another_has_two(values):
     assert not any(waiting.values())
 
 
-def test_what_waits_at_one_place_goes_in_the_order_in_which_it_came():
+def test_calls_with_the_same_limit_key_start_in_the_order_in_which_they_came():
     turns = turns_of(Limit(Rate(1_000)))
     for item in range(5):
         turns.add(A, item, 0.0)
@@ -136,7 +136,7 @@ def test_a_change_of_the_share_or_of_the_limit_never_adds_a_start(rate, before, 
     assert most <= max(1, rate * before) + 1e-6
 
 
-def test_a_process_begins_with_nothing_saved_and_saves_one_call_at_most_where_the_rate_is_low():
+def test_a_process_begins_without_credit_and_saves_at_most_one_call_where_the_rate_is_low():
     turns = turns_of(Limit(Rate(0.01)), 0.5)
     turns.add(A, None, 0.0)
     assert turns.find_next_key(0.0) is None
@@ -170,7 +170,7 @@ def test_values_that_come_once_are_forgotten(rate, values):
     assert len(turns._handlers["charge"].buckets) <= 3
 
 
-def test_a_value_that_comes_anew_has_what_one_that_was_never_used_has():
+def test_a_value_that_occurs_for_the_first_time_has_the_credit_of_one_that_was_never_used():
     turns = turns_of(Limit(Rate(10.0), by="x"))
     for now, limit_key, items in ((0.2001, A, 20), (5.0, B, 20)):
         for _ in range(items):
@@ -178,7 +178,7 @@ def test_a_value_that_comes_anew_has_what_one_that_was_never_used_has():
         assert Counter(start_all(turns, now))[limit_key] == (2 if limit_key == A else 10)
 
 
-def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used():
+def test_a_value_is_not_forgotten_while_it_has_less_credit_than_one_that_was_never_used():
     turns = turns_of(Limit(Rate(10.0), by="x"))
     for _ in range(15):
         turns.add(A, None, 5.0)
@@ -187,7 +187,7 @@ def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used
     assert [len(bucket.waiting) for _, bucket in turns.iter_waiting()] == [5]
 
 
-def test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them():
+def test_a_process_that_gives_up_partitions_gives_up_the_credit_saved_for_them():
     turns = turns_of(Limit(Rate(10.0)))
     turns.change_share(0.3, 5.0)
     turns.change_share(0.9, 5.0)
@@ -196,7 +196,7 @@ def test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them():
     assert len(start_all(turns, 5.0)) == 3
 
 
-def test_what_is_taken_into_the_call_of_another_costs_no_start():
+def test_an_item_that_is_taken_into_the_call_of_another_costs_no_start():
     turns = turns_of(Limit(Rate(1.0)))
     for item in range(5):
         turns.add(A, item, 0.0)
@@ -207,7 +207,7 @@ def test_what_is_taken_into_the_call_of_another_costs_no_start():
     assert turns.take_joining(B, lambda item: True, 3) == []
 
 
-def test_what_goes_leaves_its_place_and_others_move_up():
+def test_a_removed_item_leaves_its_queue_and_those_behind_it_move_up():
     turns = turns_of(Limit(at_once=1))
     for item in range(6):
         turns.add(A if item % 2 else B, item, 0.0)
@@ -217,7 +217,7 @@ def test_what_goes_leaves_its_place_and_others_move_up():
     assert Counter(start_all(turns, 0.0)) == {A: 1, B: 1}
 
 
-def test_what_waits_for_a_handler_without_a_limit_goes_out_and_others_keep_theirs():
+def test_items_of_a_handler_that_has_no_limit_any_more_are_released_and_others_stay_queued():
     turns = PermitQueues(1.0)
     turns.replace_limits({"charge": Limit(Rate(1.0)), "mail": Limit(at_once=1)}, 0.0)
     turns.add(A, 1, 0.0)
@@ -231,7 +231,7 @@ def test_what_waits_for_a_handler_without_a_limit_goes_out_and_others_keep_their
     assert start_all(turns, 0.5) == [("mail", None)]
 
 
-def test_a_limit_that_is_raised_lets_what_waits_start_sooner():
+def test_a_raised_limit_lets_waiting_items_start_sooner():
     turns = turns_of(Limit(Rate(0.01)))
     turns.add(A, None, 0.0)
     turns.replace_limits({"charge": Limit(Rate(10.0))}, 1.0)
@@ -240,7 +240,7 @@ def test_a_limit_that_is_raised_lets_what_waits_start_sooner():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "first", "start", "take", "remove"]), st.integers(0, 3))))
-def test_what_was_added_as_first_stands_before_the_others_whatever_leaves_the_line(steps):
+def test_items_added_as_first_stay_before_the_others_whatever_leaves_the_queue(steps):
     turns, first, others = turns_of(Limit(at_once=1_000)), [], []
     turns.add(A, -1, 0.0)
     others.append(-1)

@@ -6,7 +6,7 @@ from partbox.protocol.parking import ParkedRow, RowState, is_chain_waiting
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_chain_waits_if_its_head_does_and_one_whose_head_was_held_goes_on_as_before(before):
+def test_a_chain_waits_if_its_head_waits_and_stays_as_it_was_if_its_head_is_held(before):
     def head(state, **more):
         return ParkedRow(1, state, 0, True, **more)
 

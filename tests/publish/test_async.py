@@ -32,7 +32,9 @@ async def test_committed_events_are_in_the_log_in_order(
     assert [record.payload for record in records] == [{"id": 42}, None, *range(size), "now"]
 
 
-async def test_a_rollback_removes_them(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+async def test_a_rollback_removes_asynchronously_published_events(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as app:
         async with app.transaction():
             await outbox.publish_async(app, EVENT)

@@ -32,7 +32,7 @@ def test_a_delayed_event_that_is_cancelled_never_runs_and_the_others_do(shop: Sh
     assert shop.states() == {"default": ["discarded"] * 2, "audit": ["discarded"] * 2}
 
 
-def test_one_that_is_due_when_it_is_read_first_does_not_run_either(shop: Shop) -> None:
+def test_a_cancelled_event_that_is_already_due_when_it_is_first_read_does_not_run_either(shop: Shop) -> None:
     """No worker has parked it before its time."""
     cancelled = shop.publish(0, aggregate_id="k")
     shop.publish(1, aggregate_id="k")
@@ -43,7 +43,7 @@ def test_one_that_is_due_when_it_is_read_first_does_not_run_either(shop: Shop) -
     assert shop.states() == {"default": ["discarded"], "audit": ["discarded"]}
 
 
-def test_what_is_cancelled_twice_is_cancelled_once_and_in_time(shop: Shop) -> None:
+def test_an_event_that_is_cancelled_twice_is_cancelled_once_and_in_time(shop: Shop) -> None:
     event_id = shop.publish(0)
     assert shop.cancel(event_id)
     assert shop.cancel(event_id)
@@ -52,7 +52,7 @@ def test_what_is_cancelled_twice_is_cancelled_once_and_in_time(shop: Shop) -> No
     assert [(each.action, each.count) for each in shop.outbox.actions.list(action="cancel")] == [("cancel", 1)]
 
 
-def test_a_rollback_takes_it_back_and_so_does_one_to_a_savepoint(shop: Shop) -> None:
+def test_a_rollback_undoes_a_cancellation_and_so_does_a_rollback_to_a_savepoint(shop: Shop) -> None:
     whole, savepoint = shop.publish("whole"), shop.publish("savepoint")
     with shop.conn.transaction(force_rollback=True):
         assert shop.outbox.cancel(shop.conn, whole)
@@ -64,7 +64,9 @@ def test_a_rollback_takes_it_back_and_so_does_one_to_a_savepoint(shop: Shop) -> 
 
 
 @pytest.mark.parametrize("read", ["before it is cancelled", "while it is", "when it is due"])
-def test_it_waits_while_a_transaction_is_about_to_cancel_it(shop: Shop, app: Connection[Any], read: str) -> None:
+def test_an_event_waits_while_an_open_transaction_is_about_to_cancel_it(
+    shop: Shop, app: Connection[Any], read: str
+) -> None:
     """Its time comes meanwhile: it neither runs nor is given up before that has ended."""
     commits, rolls_back = shop.publish(0, SOON), shop.publish(1, SOON)
     now = shop.publish(2, None)
@@ -87,7 +89,7 @@ def test_it_waits_while_a_transaction_is_about_to_cancel_it(shop: Shop, app: Con
     assert [shop.cancel(each) for each in (commits, rolls_back, now)] == [False, False, False]
 
 
-def test_it_is_late_once_the_time_has_come(shop: Shop) -> None:
+def test_a_cancellation_is_too_late_once_the_event_is_due(shop: Shop) -> None:
     """Also where nobody has run it yet: somebody may have read it."""
     waits, now, done = (
         shop.publish(0),
@@ -102,7 +104,9 @@ def test_it_is_late_once_the_time_has_come(shop: Shop) -> None:
     assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
 
 
-def test_it_is_late_once_the_time_has_come_while_its_transaction_is_open(shop: Shop, app: Connection[Any]) -> None:
+def test_a_cancellation_is_too_late_if_the_event_became_due_while_its_transaction_was_open(
+    shop: Shop, app: Connection[Any]
+) -> None:
     app.execute("select")
     event_id = shop.publish(0, timedelta(milliseconds=1))
     shop.wait_for(event_id)
@@ -112,7 +116,9 @@ def test_it_is_late_once_the_time_has_come_while_its_transaction_is_open(shop: S
 
 
 @pytest.mark.parametrize("became", ["done", "retrying", "dead"])
-def test_it_is_late_if_a_handler_has_run_it_whatever_the_clock_says(shop: Shop, became: str) -> None:
+def test_a_cancellation_is_too_late_if_a_handler_has_run_the_event_whatever_the_clock_says(
+    shop: Shop, became: str
+) -> None:
     """Such as that of a standby that took over, and is behind."""
     for name in shop.ran if became != "done" else ():
         shop.outbox.on("Failing", subscription=name, max_attempts=1 if became == "dead" else 9)(lambda _: 1 / 0)
@@ -124,7 +130,7 @@ def test_it_is_late_if_a_handler_has_run_it_whatever_the_clock_says(shop: Shop, 
     assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
 
 
-def test_a_subscription_that_comes_later_does_not_run_it_nor_one_that_is_set_back(shop: Shop) -> None:
+def test_a_cancelled_event_runs_neither_in_a_later_subscription_nor_in_a_replayed_one(shop: Shop) -> None:
     cancelled = shop.publish(0)
     shop.publish(1)
     shop.drain()
@@ -138,7 +144,7 @@ def test_a_subscription_that_comes_later_does_not_run_it_nor_one_that_is_set_bac
     assert shop.drain() == {"default": [1], "audit": [1, 1], "late": [1]}
 
 
-def test_one_that_a_copy_of_the_outbox_has_late_does_not_run_either(shop: Shop) -> None:
+def test_a_cancelled_event_that_comes_late_in_a_copy_of_the_outbox_does_not_run_either(shop: Shop) -> None:
     """Its transaction had not committed when the cursor was saved, so `rebase` parks it."""
     cancelled, _ = shop.publish(0), shop.publish(1)
     assert shop.cancel(cancelled)
@@ -150,7 +156,7 @@ def test_one_that_a_copy_of_the_outbox_has_late_does_not_run_either(shop: Shop) 
 
 @pytest.mark.parametrize("read", [False, True])
 @pytest.mark.parametrize("made", ["just now", "an hour ago", "in a year", "elsewhere"])
-def test_it_is_found_whatever_its_id_is(shop: Shop, made: str, read: bool) -> None:
+def test_an_event_can_be_cancelled_whatever_its_id_is(shop: Shop, made: str, read: bool) -> None:
     """An id of ours says when the event was made; others say nothing."""
     moment = {"an hour ago": datetime.now(UTC) - HOUR, "in a year": datetime.now(UTC) + 365 * 24 * HOUR}.get(made)
     given = uuid4() if made == "elsewhere" else None
@@ -165,7 +171,7 @@ def test_it_is_found_whatever_its_id_is(shop: Shop, made: str, read: bool) -> No
     assert shop.drain() == {"default": [1], "audit": [1]}
 
 
-def test_it_is_named_by_itself_its_id_or_its_key(shop: Shop) -> None:
+def test_a_cancellation_names_the_event_itself_its_id_or_its_key(shop: Shop) -> None:
     event = Event("Reminder", 0, deliver_after=HOUR)
     with shop.conn.transaction():
         shop.outbox.publish_many(shop.conn, [event, Event("Reminder", 1, deliver_after=HOUR, idempotency_key="k 1")])
@@ -189,7 +195,7 @@ def test_records_of_one_event_are_cancelled_together_or_not_at_all(shop: Shop) -
     assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
 
 
-def test_nobody_waits_for_a_transaction_that_is_about_to_cancel(shop: Shop, app: Connection[Any]) -> None:
+def test_no_other_work_waits_for_a_transaction_that_is_about_to_cancel(shop: Shop, app: Connection[Any]) -> None:
     """Neither who saves, nor who reads and runs other events, nor who retires others that were cancelled."""
     held, cancelled = shop.publish("held"), shop.publish("cancelled")
     shop.drain()
@@ -201,7 +207,7 @@ def test_nobody_waits_for_a_transaction_that_is_about_to_cancel(shop: Shop, app:
     app.rollback()
 
 
-def test_who_has_waited_for_another_that_was_rolled_back_is_late_if_the_time_has_come(
+def test_a_cancellation_that_waited_for_a_rolled_back_one_is_too_late_if_the_event_is_due(
     shop: Shop, app: Connection[Any]
 ) -> None:
     event_id = shop.publish(0, SOON)
@@ -217,7 +223,9 @@ def test_who_has_waited_for_another_that_was_rolled_back_is_late_if_the_time_has
     assert shop.drain() == {"default": [0], "audit": [0]}
 
 
-def test_in_a_transaction_that_sees_the_past_it_is_told_or_refused(shop: Shop, app: Connection[Any]) -> None:
+def test_a_cancellation_in_a_repeatable_read_transaction_succeeds_or_is_refused(
+    shop: Shop, app: Connection[Any]
+) -> None:
     """REPEATABLE READ: it does not see what was parked or cancelled since it began."""
     app.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     mine, theirs = shop.publish(0), shop.publish(1)

@@ -122,7 +122,7 @@ def ledger(dsn: str) -> Ledger:
 
 @given(delay=st.sampled_from([0.001, 0.03, 0.06]), steps=st.lists(st.sampled_from(STEPS), max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_in_any_order_it_runs_in_all_subscriptions_or_is_cancelled_in_time(
+def test_an_event_either_runs_in_all_subscriptions_or_is_cancelled_in_time_in_any_order_of_steps(
     ledger: Ledger, conn: Connection[Any], drain: Callable[..., Any], delay: float, steps: list[str]
 ) -> None:
     with ExitStack() as opened:
@@ -165,7 +165,7 @@ class Races:
 
 
 @pytest.mark.parametrize("number", [80, pytest.param(1_000, marks=pytest.mark.soak)])
-def test_told_in_time_exactly_where_no_handler_ran(ledger: Ledger, number: int) -> None:
+def test_a_cancellation_is_in_time_exactly_where_no_handler_ran(ledger: Ledger, number: int) -> None:
     races = Races(ledger, seed=random.randrange(1_000_000))
     log.info("the seed is %d", races.seed)
     with ExitStack() as running, ThreadPoolExecutor(8) as pool:

@@ -23,24 +23,28 @@ __all__ = ["app", "shop"]
         ({"key": "a\0b"}, PublishError, "key 'a.x00b' "),
     ],
 )
-def test_what_names_no_event_is_refused(shop: Shop, named: Any, error: type[Exception], text: str) -> None:
+def test_a_cancellation_that_names_no_event_is_refused(
+    shop: Shop, named: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         shop.cancel(**named)
 
 
-def test_outside_a_transaction_it_is_refused_as_publishing_is(shop: Shop) -> None:
+def test_cancelling_outside_a_transaction_is_refused_as_publishing_is(shop: Shop) -> None:
     with pytest.raises(PublishError, match="there is no transaction"):
         shop.outbox.cancel(shop.conn, uuid4())
 
 
-def test_in_a_schema_that_does_not_know_it_the_remedy_is_named(shop: Shop) -> None:
+def test_cancelling_in_a_schema_without_the_function_names_the_remedy(shop: Shop) -> None:
     shop.conn.execute("drop function partbox.cancel")
     with pytest.raises(SchemaError, match="cannot cancel events in this database: run `partbox migrate`"):
         shop.cancel(uuid4())
 
 
 @pytest.mark.parametrize("table", ["cancellation", "action"])
-def test_what_a_trigger_keeps_from_being_noted_is_not_cancelled(shop: Shop, table: str) -> None:
+def test_an_event_is_not_cancelled_if_a_trigger_keeps_the_cancellation_from_being_stored(
+    shop: Shop, table: str
+) -> None:
     """Else an event that was told to be cancelled would run, or be cancelled by nobody."""
     event_id = shop.publish(0)
     shop.conn.execute("create function drops() returns trigger language plpgsql as $$ begin return null; end $$")
@@ -52,7 +56,7 @@ def test_what_a_trigger_keeps_from_being_noted_is_not_cancelled(shop: Shop, tabl
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_what_a_trigger_keeps_as_it_is_does_not_run_where_it_is_cancelled(shop: Shop, read: bool) -> None:
+def test_a_cancelled_event_does_not_run_if_a_trigger_keeps_its_parked_row_as_it_is(shop: Shop, read: bool) -> None:
     event_id = shop.publish(0)
     if read:
         shop.drain()
@@ -78,7 +82,7 @@ def test_any_language_cancels_from_sql(shop: Shop) -> None:
         shop.conn.execute("select partbox.cancel()")
 
 
-def test_a_publisher_may_cancel_and_sees_no_more_of_the_log_for_it(shop: Shop) -> None:
+def test_a_publisher_may_cancel_without_seeing_more_of_the_log(shop: Shop) -> None:
     with cast_of(shop.outbox.dsn) as cast:
         for role, waits in (("publisher", shop.publish(0)), ("worker", shop.publish(1))):
             with psycopg.connect(cast.of(role)) as own, shop.outbox.acting_as("alice"):
@@ -93,7 +97,7 @@ def test_a_publisher_may_cancel_and_sees_no_more_of_the_log_for_it(shop: Shop) -
             own.execute("select partbox.may_start('default', '{1}')")
 
 
-def test_who_cancelled_it_and_when_is_told(shop: Shop) -> None:
+def test_the_standing_of_an_event_shows_who_cancelled_it_and_when(shop: Shop) -> None:
     event_id = shop.publish(0)
     shop.drain()
     with shop.outbox.acting_as("alice"):
@@ -111,7 +115,7 @@ def test_who_cancelled_it_and_when_is_told(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too(shop: Shop, read: bool) -> None:
+def test_a_cancelled_event_is_shown_as_cancelled_before_any_subscription_has_read_it(shop: Shop, read: bool) -> None:
     event_id = shop.publish(0)
     assert shop.cancel(event_id)
     if read:  # and parked, as no worker knew that it was cancelled
@@ -121,7 +125,7 @@ def test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too(shop: Sh
     assert [each.state for each in standings] == ["cancelled", "cancelled"]
 
 
-def test_its_note_goes_with_its_record(shop: Shop) -> None:
+def test_a_cancellation_is_purged_together_with_its_record(shop: Shop) -> None:
     cancelled, waits = shop.publish(0), shop.publish(1)
     shop.drain()
     assert shop.cancel(cancelled)

@@ -98,7 +98,7 @@ def test_models_dataclasses_decimals_enums_times_and_uuids_come_back_as_the_mode
 
 
 @given(ORDERS)
-def test_they_may_also_stand_inside_plain_json(order: Order) -> None:
+def test_dataclasses_decimals_enums_times_and_uuids_may_also_stand_inside_plain_json(order: Order) -> None:
     payload = {"id": order.id, "at": order.placed_at, "day": order.day, "size": order.size, "lines": order.lines}
     stored = _delivered(payload).payload
     assert UUID(stored["id"]) == order.id
@@ -129,7 +129,7 @@ def test_no_field_of_a_dataclass_is_left_out_wherever_it_stands() -> None:
     assert _delivered(Hidden(1, [Hidden(2, [])])).payload_as(Hidden) == Hidden(1, [Hidden(2, [])])
 
 
-def test_what_an_instance_has_beside_its_fields_is_not_of_the_payload() -> None:
+def test_attributes_of_an_instance_that_are_no_fields_do_not_belong_to_the_payload() -> None:
     hidden = Hidden(1, [])
     hidden.cached = 7  # type: ignore[attr-defined]
     assert _delivered(hidden).payload == {"_id": 1, "_inner": [], "name": "n"}
@@ -200,13 +200,13 @@ def test_raw_bytes_come_back_with_or_without_a_type_of_their_own(payload: bytes)
     ],
     ids=lambda value: ascii(value)[:50],
 )
-def test_what_json_or_postgresql_cannot_hold_is_refused(payload: Any, reason: str) -> None:
+def test_a_payload_that_json_or_postgresql_cannot_hold_is_refused(payload: Any, reason: str) -> None:
     with pytest.raises(PublishError, match=f"^the payload cannot be written as application/json: .*{reason}"):
         Codecs().encode(payload)
 
 
 @pytest.mark.parametrize("payload", [None, {"a": None}, "null", Line("null", Decimal("1.50")), "\\u0000", [Size.SMALL]])
-def test_what_only_looks_like_it_is_not(payload: Any) -> None:
+def test_a_payload_that_only_looks_unsuitable_is_accepted(payload: Any) -> None:
     assert Codecs().encode(payload).text is not None
 
 
@@ -245,7 +245,9 @@ def test_an_own_codec_serves_its_content_type(dsn: str, conn: Connection[Any]) -
     assert [event.payload for event in delivered(conn, outbox.codecs)] == ["abc", {"json": "stays"}]
 
 
-def test_what_an_own_codec_made_is_not_misread_by_a_process_without_it(dsn: str, conn: Connection[Any]) -> None:
+def test_a_payload_made_by_a_custom_codec_is_not_misread_by_a_process_without_it(
+    dsn: str, conn: Connection[Any]
+) -> None:
     with conn.transaction():
         Outbox(dsn, codecs={"text/reversed": Reversed()}).publish(conn, "T", "abc", content_type="text/reversed")
     (event,) = delivered(conn)

@@ -44,7 +44,7 @@ def test_each_kind_of_session_is_collected_once_however_often_it_is_asked_for(ki
 
 
 @pytest.mark.parametrize("given", ["engine", "an outbox", "twice"])
-def test_what_cannot_be_collected_is_refused_with_the_remedy(engine, outbox, dsn, given):
+def test_collecting_from_something_unsuitable_is_refused_with_the_remedy(engine, outbox, dsn, given):
     if given == "engine":
         with pytest.raises(RegistrationError, match="makes no sessions of SQLAlchemy: give a sessionmaker"):
             collect(engine, outbox)
@@ -77,7 +77,7 @@ async def connected(driver: str, dsn: str) -> Any:
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("hook", ["sync", "async"])
 @pytest.mark.parametrize("kind", ASYNC_KINDS)
-async def test_asynchronous_sessions_do_the_same(kind, hook, driver, engine, outbox, published, dsn):
+async def test_events_of_asynchronous_sessions_are_collected_too(kind, hook, driver, engine, outbox, published, dsn):
     ends = []
 
     async def heard(events: list[Event]) -> None:
@@ -113,7 +113,9 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_what_commits_is_what_is_published_whatever_savepoints_and_rollbacks_there_are(sessions, published, steps):
+def test_exactly_the_committed_events_are_published_whatever_savepoints_and_rollbacks_there_are(
+    sessions, published, steps
+):
     before = len(published())
     expected: list[str] = []
     stack: list[list[str]] = [[]]

@@ -32,7 +32,7 @@ def test_events_are_published_with_the_commit_once_and_in_the_order_in_which_the
     assert published() == ["A", "B", "C", "D"]
 
 
-def test_an_entity_that_was_loaded_and_let_go_is_not_forgotten(sessions, published):
+def test_events_of_an_entity_that_was_loaded_and_not_kept_are_not_forgotten(sessions, published):
     with sessions.begin() as session:
         session.add(Order(id=1))
     with sessions.begin() as session:
@@ -40,7 +40,7 @@ def test_an_entity_that_was_loaded_and_let_go_is_not_forgotten(sessions, publish
     assert published() == ["A"]
 
 
-def test_plain_lists_are_followed_also_when_others_take_their_place(sessions, published):
+def test_plain_lists_of_events_are_followed_even_when_another_list_replaces_them(sessions, published):
     with sessions.begin() as session:
         product = Product("chair")
         product.events.append(Event("A", None))
@@ -53,7 +53,7 @@ def test_plain_lists_are_followed_also_when_others_take_their_place(sessions, pu
     assert published() == ["A", "B", "C", "D"]
 
 
-def test_a_column_called_events_is_not_one_of_events(sessions, published):
+def test_a_column_called_events_is_not_taken_for_a_list_of_events(sessions, published):
     with sessions.begin() as session:
         session.add(Log(events="many"))
     assert published() == []
@@ -72,7 +72,7 @@ def test_an_event_may_be_of_an_id_that_the_flush_gives(sessions, conn):
     assert conn.execute("select event_type, aggregate_id from partbox.record").fetchall() == [("Placed", "7")]
 
 
-def test_a_deleted_entity_tells_too(sessions, published):
+def test_the_events_of_a_deleted_entity_are_published_too(sessions, published):
     with sessions.begin() as session:
         session.add(Order(id=1))
     with sessions.begin() as session:
@@ -125,7 +125,7 @@ def test_a_commit_within_the_block_of_a_savepoint_publishes_or_fails(sessions, p
     assert published() == []
 
 
-def test_a_rollback_drops_what_is_undone_and_keeps_what_may_be_added_once_more(sessions, published):
+def test_a_rollback_drops_the_events_of_known_entities_and_keeps_those_of_new_ones(sessions, published):
     session = sessions()
     session.add(known := Order(id=1))
     session.commit()
@@ -173,7 +173,7 @@ def test_a_refused_event_leaves_everything_as_it_was(sessions, published):
     session.close()
 
 
-def test_what_is_taken_out_of_a_session_is_not_published_with_it(sessions, published):
+def test_events_of_an_entity_that_was_expunged_from_a_session_are_not_published_with_it(sessions, published):
     session = sessions()
     session.add_all([new := Order(), old := Order()])
     session.flush()
@@ -241,7 +241,7 @@ def test_an_event_that_was_withdrawn_is_not_published_and_no_hook_hears_of_it(se
     assert published() == heard == []
 
 
-def test_a_hook_that_brings_about_an_event_each_time_ends_the_commit(sessions, outbox, published):
+def test_a_hook_that_causes_another_event_each_time_makes_the_commit_fail(sessions, outbox, published):
     session = sessions()
     session.add(order := Order())
     order.tell("A")

@@ -60,7 +60,7 @@ def clerk(dsn: str) -> Iterator[Clerk]:
 
 
 @pytest.mark.parametrize("size", [5, COPY_FROM_EVENTS], ids=["inserted", "copied"])
-def test_delayed_events_come_not_before_their_time_and_soon_after_it(dsn: str, size: int) -> None:
+def test_delayed_events_are_delivered_not_before_their_time_and_soon_after_it(dsn: str, size: int) -> None:
     """By itself: not at the next tick, when what is due is looked for anyway."""
     tick = BY_A_TICK.total_seconds()
     with closing(Clerk(dsn, heartbeat=tick, lease=6 * tick)) as clerk, clerk.outbox.worker():
@@ -100,7 +100,7 @@ def test_later_events_of_the_aggregate_pass_a_delayed_one(clerk: Clerk, drain: C
     assert [*clerk.times] == [*range(1, 10), 0]
 
 
-def test_a_delay_that_is_over_when_the_event_is_read_costs_it_no_place(
+def test_an_event_whose_delay_is_over_when_it_is_read_keeps_its_place_in_the_order(
     clerk: Clerk, drain: Callable[[Outbox], object]
 ) -> None:
     clerk.publish(

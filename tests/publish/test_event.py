@@ -59,7 +59,7 @@ def test_names_and_ids_may_be_as_long_as_their_limits() -> None:
     assert (len(event.aggregate_type), len(event.aggregate_id or ""), len(event.tenant_id or "")) == (255, 4_096, 8_192)
 
 
-def test_an_aggregate_type_asks_for_no_id_that_is_left_out() -> None:
+def test_an_event_with_an_aggregate_type_may_omit_the_aggregate_id_but_not_give_none() -> None:
     event = Event("T", 1, aggregate_type="Order")
     changed = replace(event, payload=2)
     assert (event.aggregate_id, changed.aggregate_id, changed.payload) == (None, None, 2)
@@ -83,7 +83,7 @@ def test_an_event_cannot_be_changed() -> None:
         event.headers["h"] = "2"  # type: ignore[index]
 
 
-def test_what_its_owner_does_with_the_inputs_later_changes_nothing() -> None:
+def test_later_changes_to_the_inputs_do_not_change_an_event() -> None:
     model = SimpleNamespace(tags=["a"])
     payload: dict[str, Any] = {"list": [1, {"deep": [2]}], "model": model}
     headers = {"h": "1"}
@@ -110,7 +110,7 @@ def test_a_delay_is_a_time_or_a_span() -> None:
     assert Event("T", None, available_at=NOW, occurred_at=NOW).available_at == NOW
 
 
-def test_times_of_a_zone_that_puts_its_clocks_back_are_compared_as_they_pass() -> None:
+def test_times_around_the_end_of_daylight_saving_time_are_compared_as_they_pass() -> None:
     """The clocks of Berlin show 02:00 to 03:00 twice on that day: the second 02:10 comes after the first 02:30."""
     berlin = ZoneInfo("Europe/Berlin")
     first, second = (datetime(2026, 10, 25, 2, minutes, tzinfo=berlin, fold=minutes == 10) for minutes in (30, 10))
@@ -200,7 +200,7 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
     ],
     ids=lambda value: ascii(value).split(" at 0x")[0][:60],
 )
-def test_what_cannot_be_an_event_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_an_event_with_an_invalid_field_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PublishError, match=message):
         Event(**{"event_type": "T", "payload": None} | fields)
 
@@ -216,7 +216,7 @@ def test_an_error_does_not_quote_the_value_of_a_header() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_the_payload_and_headers_are_not_shown() -> None:
+def test_the_repr_of_an_event_shows_neither_payload_nor_headers() -> None:
     assert "secret" not in repr(Event("T", {"password": "secret"}, headers={"token": "secret"}))
 
 

@@ -43,7 +43,7 @@ def test_forked_processes_make_no_id_twice() -> None:
     assert len(set(made)) == len(made)
 
 
-def test_a_python_that_makes_them_itself_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_makes_such_ids_itself_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_the_standard_library() -> uuid.UUID:
         raise NotImplementedError
 

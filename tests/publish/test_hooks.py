@@ -96,7 +96,7 @@ def test_an_event_put_in_the_place_of_the_published_one_gives_its_id(
 
 
 @pytest.mark.parametrize("suppress", [lambda events: [], lambda events: events.clear()])
-def test_an_empty_list_suppresses_the_batch_and_ends_it_there(
+def test_an_empty_list_from_a_hook_suppresses_the_batch_and_calls_no_later_hook(
     outbox: Outbox, conn: psycopg.Connection[Any], suppress: Any
 ) -> None:
     outbox.before_publish(suppress)
@@ -114,7 +114,9 @@ def test_an_empty_list_of_events_calls_no_hook(outbox: Outbox, conn: psycopg.Con
     assert heard.calls == []
 
 
-def test_an_error_in_a_hook_before_aborts_with_nothing_written(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_an_error_in_a_before_publish_hook_aborts_with_nothing_written(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
     @outbox.before_publish
     def refuse(events: list[Event]) -> None:
         raise LookupError("not today")
@@ -141,7 +143,7 @@ def test_a_hook_that_returns_no_list_is_refused_by_name(
         outbox.publish(conn, EVENT)
 
 
-def test_what_a_hook_returns_is_checked_like_any_list(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_the_list_that_a_hook_returns_is_checked_like_any_list(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
     outbox.before_publish(lambda events: [*events, "no event"])
     with conn.transaction(), pytest.raises(PublishError, match="event 1 of the list: an Event is needed, not a str"):
         outbox.publish(conn, EVENT)
@@ -174,7 +176,7 @@ def test_errors_of_the_other_hooks_are_logged_and_change_nothing(
     assert "hook trouble" in caplog.text
 
 
-def test_events_whose_key_was_used_before_are_not_told_of(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_hooks_do_not_hear_of_events_whose_key_was_used_before(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
     heard = Heard(outbox, "after_publish", "after_commit")
     with outbox.transaction(conn) as tx:
         outbox.publish_many(tx, [Event("T", 1, idempotency_key="a"), Event("T", 2, idempotency_key="a"), Event("T", 3)])
@@ -239,7 +241,7 @@ async def test_asynchronous_publishes_await_hooks_of_both_kinds(
     assert count(conn) == 2
 
 
-async def test_an_asynchronous_hook_before_may_suppress_or_abort(outbox: Outbox, dsn: str) -> None:
+async def test_an_asynchronous_before_publish_hook_may_suppress_or_abort(outbox: Outbox, dsn: str) -> None:
     @outbox.before_publish
     async def judge(events: list[Event]) -> list[Event]:
         if events[0].payload == 1:
@@ -254,7 +256,7 @@ async def test_an_asynchronous_hook_before_may_suppress_or_abort(outbox: Outbox,
 
 
 @pytest.mark.parametrize("wrong", [None, "hook", lambda: None, lambda events, more: None])
-def test_what_cannot_be_a_hook_is_refused_at_registration(outbox: Outbox, wrong: Any) -> None:
+def test_an_invalid_hook_is_refused_at_registration(outbox: Outbox, wrong: Any) -> None:
     with pytest.raises(RegistrationError, match="before_publish hook"):
         outbox.before_publish(wrong)
 

@@ -95,7 +95,7 @@ def test_a_list_gives_none_where_a_key_was_used_before(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_of_one_key_in_a_list_the_first_wins_and_a_list_of_used_keys_writes_nothing(
+def test_the_first_event_of_a_key_in_a_list_wins_and_a_list_of_used_keys_writes_nothing(
     outbox: Outbox, conn: psycopg.Connection[Any], size: int
 ) -> None:
     with conn.transaction():
@@ -228,7 +228,9 @@ def test_pipeline_mode_works(outbox: Outbox, dsn: str, conn: psycopg.Connection[
     assert count(conn) == 22
 
 
-async def test_the_asynchronous_calls_do_the_same(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+async def test_keys_work_the_same_with_asynchronous_calls(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     async with await psycopg.AsyncConnection.connect(dsn) as app:
         first = await outbox.publish_async(app, keyed("a"))
         assert await outbox.publish_async(app, keyed("a")) is None
@@ -264,7 +266,7 @@ def test_the_privileges_of_a_publisher_suffice(outbox: Outbox, dsn: str, conn: p
     assert count(conn) == 21
 
 
-def test_the_header_is_reserved_and_not_counted_among_the_publishers(
+def test_the_header_of_the_key_is_reserved_and_not_counted_among_those_of_the_publisher(
     outbox: Outbox, conn: psycopg.Connection[Any]
 ) -> None:
     with conn.transaction():

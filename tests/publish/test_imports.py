@@ -54,7 +54,7 @@ def test_the_testing_kit_needs_neither_pytest_nor_hypothesis() -> None:
     assert [name for name in ("_pytest", "pytest", "hypothesis", "django") if name in loaded] == []
 
 
-def test_a_publisher_loads_neither_workers_nor_what_they_and_the_commands_need(dsn: str) -> None:
+def test_publishing_loads_no_modules_that_only_workers_and_commands_need(dsn: str) -> None:
     ended = subprocess.run([sys.executable, "-c", PUBLISH, dsn], capture_output=True, text=True, check=True)
     loaded = json.loads(ended.stdout)
     assert {"partbox.publish", "psycopg"} <= set(loaded)

@@ -50,7 +50,7 @@ def test_an_event_is_named_by_itself_or_its_id_in_any_form(app, conn):
         assert inbox.first_time(app, same, "billing") is False
 
 
-def test_what_is_rolled_back_is_new_again(app, conn):
+def test_an_event_is_new_again_after_a_rollback(app, conn):
     assert inbox.first_time(app, EVENT, "billing")
     app.rollback()
     with app.transaction():
@@ -61,7 +61,7 @@ def test_what_is_rolled_back_is_new_again(app, conn):
 
 
 @pytest.mark.parametrize(("commits", "answer"), [(True, False), (False, True)])
-def test_who_comes_second_waits_for_the_end_of_the_first(dsn, app, conn, commits, answer):
+def test_a_concurrent_call_for_the_same_event_waits_until_the_first_transaction_ends(dsn, app, conn, commits, answer):
     assert inbox.first_time(app, EVENT, "billing")
     started = threading.Event()
 
@@ -78,7 +78,7 @@ def test_who_comes_second_waits_for_the_end_of_the_first(dsn, app, conn, commits
     assert seen(conn) == [("billing", EVENT)]
 
 
-def test_outside_a_transaction_it_is_refused_as_publishing_is(conn, app):
+def test_using_the_inbox_outside_a_transaction_is_refused_as_publishing_is(conn, app):
     with pytest.raises(PublishError, match=r"no transaction: open one with `with conn.transaction\(\):`"):
         inbox.first_time(conn, EVENT, "billing")
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -91,20 +91,20 @@ def test_outside_a_transaction_it_is_refused_as_publishing_is(conn, app):
 
 
 @pytest.mark.parametrize("event", ["", "42", 42, None, b"x" * 16, f"{EVENT}0", object()])
-def test_what_is_no_event_is_refused(app, conn, event):
+def test_an_argument_that_is_no_event_is_refused(app, conn, event):
     with pytest.raises(PartboxError, match="neither an event nor an event id: give the event or its UUID"):
         inbox.first_time(app, event, "billing")
     assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 @pytest.mark.parametrize("consumer", ["", "x" * 256, "a\0b", "\ud800", 7, None])
-def test_what_is_no_name_is_refused(app, consumer):
+def test_an_invalid_name_of_a_consumer_is_refused(app, consumer):
     with pytest.raises(PartboxError, match="named by 1 to 255 characters"):
         inbox.first_time(app, EVENT, consumer)
     assert inbox.first_time(app, EVENT, "ü" * 255)
 
 
-async def test_the_asynchronous_twin_does_the_same(dsn, conn, app):
+async def test_first_time_async_does_the_same(dsn, conn, app):
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as own:
         async with own.transaction():
             assert await inbox.first_time_async(own, EVENT, "billing") is True
@@ -132,7 +132,7 @@ def test_any_setting_of_the_connection_works(dsn, row_factory: Any, cursor_facto
 
 
 @pytest.mark.every_version("privileges, and what EXPLAIN says of an INSERT")
-def test_a_consumer_that_may_only_insert_is_told_all_the_same(dsn, conn):
+def test_a_consumer_that_may_only_insert_gets_the_right_answers_too(dsn, conn):
     with cast_of(dsn) as cast:
         conn.execute(
             f"grant usage on schema partbox to {cast.stranger}; grant insert on partbox.inbox to {cast.stranger}"
@@ -157,7 +157,7 @@ def test_an_outbox_has_the_inbox_of_its_schema(dsn, app):
     assert not inbox.first_time(app, EVENT, "billing", schema="elsewhere")
 
 
-async def test_an_outbox_has_the_asynchronous_one_too(dsn):
+async def test_an_outbox_has_the_asynchronous_call_of_its_inbox_too(dsn):
     async with await psycopg.AsyncConnection.connect(dsn) as own:
         assert await Outbox(dsn).inbox.first_time_async(own, EVENT, "billing")
 

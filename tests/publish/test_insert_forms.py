@@ -74,7 +74,7 @@ def test_the_xid_is_drawn_before_the_id_by_the_function(conn: psycopg.Connection
     assert _drawn(conn) == [1]
 
 
-def test_the_watch_sees_an_id_that_is_drawn_first(conn: psycopg.Connection[Any]) -> None:
+def test_the_check_notices_an_id_that_is_drawn_before_the_xid(conn: psycopg.Connection[Any]) -> None:
     _watch(conn, "record")
     conn.execute("alter table partbox.record alter id set default public.watched('partbox.record_id_seq')")
     with pytest.raises(psycopg.errors.RaiseException, match="an id was drawn before the xid"):
@@ -114,7 +114,7 @@ def test_emptying_the_log_does_not_restart_its_ids(conn: psycopg.Connection[Any]
     assert conn.execute("select id from partbox.record").fetchone() == (2,)
 
 
-def test_an_event_beyond_the_first_segment_falls_into_the_net(conn: psycopg.Connection[Any]) -> None:
+def test_an_event_beyond_the_first_segment_falls_into_the_default_segment(conn: psycopg.Connection[Any]) -> None:
     conn.execute("select setval('partbox.record_id_seq', 9999999, false)")
     conn.execute(f"insert into partbox.record ({COLUMNS}) select {VALUES} from generate_series(1, 2)")
     found = conn.execute("select tableoid::regclass::text, id from partbox.record order by id").fetchall()

@@ -79,7 +79,9 @@ def test_each_event_keeps_its_own_times(outbox: Outbox, conn: psycopg.Connection
 
 
 @pytest.mark.parametrize("size", [1, 3, COPY_FROM_EVENTS])
-def test_every_field_travels_either_way(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
+def test_every_field_is_stored_whether_the_list_goes_by_insert_or_by_copy(
+    outbox: Outbox, conn: psycopg.Connection[Any], size: int
+) -> None:
     odd = "tab\t newline\n return\r backslash\\ \\N quote' ünï 🎈 {brace} %s"
     event = Event(
         odd, {odd: odd}, aggregate_type=odd, aggregate_id=odd * 40, tenant_id=odd, headers={odd: odd, "n": ""}

@@ -12,7 +12,7 @@ from partbox import Outbox, errors
 from partbox.errors import PublishError, RegistrationError, SettingsError
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_public_names_are_exactly_those_listed_here() -> None:
     assert sorted(partbox.__all__) == [
         "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore",
         "Jittered", "NewerVersionError", "Outbox", "PartboxError", "PayloadError", "PublishError", "RecoverableError",
@@ -22,7 +22,7 @@ def test_the_public_names_are_these() -> None:
     assert all(hasattr(partbox, name) for name in partbox.__all__)
 
 
-def test_every_error_is_public_and_stands_where_it_is_caught_from() -> None:
+def test_every_error_is_public_and_has_the_base_class_that_it_should_have() -> None:
     tree = {
         partbox.PartboxError: (
             partbox.PublishError, partbox.SchemaError, partbox.SettingsError, partbox.RegistrationError,

@@ -43,14 +43,14 @@ class Basket(BaseModel):
         ("a\0b", r"^the payload of 'OrderPlaced' cannot be written as application/json: a NUL character"),
     ],
 )
-def test_a_payload_that_has_no_form_names_the_event_and_the_place(payload: Any, said: str) -> None:
+def test_the_error_for_a_payload_that_cannot_be_written_names_the_event_and_the_place(payload: Any, said: str) -> None:
     with pytest.raises(PublishError, match=said):
         encode_event(Event("OrderPlaced", payload), Codecs(), 1_000)
     with pytest.raises(PublishError, match=said.replace("^", "^event 1 of the list: ", 1)):
         encode_events([Event("Other", 1), Event("OrderPlaced", payload)], Codecs(), 1_000)
 
 
-def test_the_place_within_a_payload_that_holds_itself_is_bounded() -> None:
+def test_the_path_within_a_payload_that_contains_itself_is_bounded() -> None:
     payload: dict[str, Any] = {}
     payload["again"] = payload
     assert find_failing_part(payload, json.dumps) == "payload" + ".again" * 50

@@ -77,7 +77,9 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("deaf")
-def test_a_publish_costs_one_the_first_on_a_connection_too(outbox: Outbox, silent: Outbox, dsn: str) -> None:
+def test_a_publish_costs_one_round_trip_even_the_first_on_a_connection(
+    outbox: Outbox, silent: Outbox, dsn: str
+) -> None:
     with psycopg.connect(dsn, autocommit=True) as app, app.transaction(), traced(app) as trips:
         app.execute("select 1")
         assert trips() == 1
@@ -95,7 +97,7 @@ def test_a_publish_costs_one_the_first_on_a_connection_too(outbox: Outbox, silen
 
 
 @pytest.mark.usefixtures("deaf")
-def test_a_list_costs_what_its_way_needs(outbox: Outbox, silent: Outbox, dsn: str) -> None:
+def test_a_list_costs_as_many_round_trips_as_its_way_of_writing_needs(outbox: Outbox, silent: Outbox, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as app, app.transaction(), traced(app) as trips:
         silent.publish_many(app, MANY)
         assert trips() == 2, "for COPY"
@@ -107,7 +109,7 @@ def test_a_list_costs_what_its_way_needs(outbox: Outbox, silent: Outbox, dsn: st
         assert trips() == 2, "with keys that are taken first"
 
 
-def test_who_has_heard_that_nobody_sleeps_copies_without_asking(
+def test_a_publisher_that_has_heard_that_nobody_sleeps_copies_without_asking(
     outbox: Outbox, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
@@ -119,7 +121,7 @@ def test_who_has_heard_that_nobody_sleeps_copies_without_asking(
 
 
 @pytest.mark.usefixtures("deaf")
-def test_hooks_cost_none_but_those_after_the_end(outbox: Outbox, dsn: str) -> None:
+def test_only_hooks_after_the_end_of_the_transaction_cost_a_round_trip(outbox: Outbox, dsn: str) -> None:
     outbox.before_publish(lambda events: None)
     outbox.after_publish(lambda events: None)
     with psycopg.connect(dsn, autocommit=True) as app:
@@ -133,7 +135,7 @@ def test_hooks_cost_none_but_those_after_the_end(outbox: Outbox, dsn: str) -> No
 
 
 @pytest.mark.usefixtures("deaf")
-async def test_an_asynchronous_publish_costs_one(outbox: Outbox, silent: Outbox, dsn: str) -> None:
+async def test_an_asynchronous_publish_costs_one_round_trip(outbox: Outbox, silent: Outbox, dsn: str) -> None:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as app, app.transaction():
         with traced(app) as trips:
             for each in (outbox, silent):
@@ -147,7 +149,7 @@ async def test_an_asynchronous_publish_costs_one(outbox: Outbox, silent: Outbox,
 
 @pytest.mark.usefixtures("deaf")
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_in_a_pipeline_nothing_is_waited_for(
+def test_publishing_in_a_pipeline_waits_for_no_answer(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], autocommit: bool
 ) -> None:
     with psycopg.connect(dsn, autocommit=autocommit) as app, traced(app, asked_for) as trips:
@@ -165,7 +167,9 @@ def test_in_a_pipeline_nothing_is_waited_for(
 
 
 @pytest.mark.usefixtures("deaf")
-async def test_in_an_asynchronous_pipeline_neither(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+async def test_publishing_in_an_asynchronous_pipeline_waits_for_no_answer(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as app:
         with traced(app, asked_for) as trips:
             async with app.pipeline(), app.transaction():
@@ -177,7 +181,7 @@ async def test_in_an_asynchronous_pipeline_neither(outbox: Outbox, dsn: str, con
     assert count(conn) == 10 + COPY_FROM_EVENTS
 
 
-def test_a_pipeline_whose_transaction_is_begun_by_hand_is_waited_for(
+def test_publishing_in_a_pipeline_whose_transaction_was_begun_by_hand_waits_for_the_server(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as app, traced(app, asked_for) as trips, app.pipeline():
@@ -188,7 +192,7 @@ def test_a_pipeline_whose_transaction_is_begun_by_hand_is_waited_for(
     assert count(conn) == 1
 
 
-def test_what_fails_in_a_pipeline_leaves_no_event(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_failure_in_a_pipeline_leaves_no_event(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
     with psycopg.connect(dsn, autocommit=True) as app:
 
         def publish() -> None:

@@ -33,7 +33,7 @@ def publish(
     return conn.execute(psycopg.sql.SQL(CALL).format(named), arguments).fetchall()[0][0]
 
 
-def test_sql_writes_what_python_writes(conn: psycopg.Connection[Any]) -> None:
+def test_sql_writes_the_same_records_as_python(conn: psycopg.Connection[Any]) -> None:
     event_id = publish(
         conn, "OrderPlaced", '{ "id": 42 }', aggregate_type="Order", aggregate_id="é-42", tenant_id="t",
         headers='{"a": "b"}',
@@ -61,7 +61,7 @@ def test_names_and_ids_may_be_as_long_as_their_limits(conn: psycopg.Connection[A
     assert (len(event.event_type), len(event.aggregate_id or ""), len(event.tenant_id or "")) == (255, 4_096, 8_192)
 
 
-def test_an_id_is_left_out_for_an_event_without_order(conn: psycopg.Connection[Any]) -> None:
+def test_an_event_without_order_needs_no_aggregate_id(conn: psycopg.Connection[Any]) -> None:
     publish(conn, aggregate_type="Order")
     publish(conn, aggregate_id=None)
     assert [event.aggregate_id for event in delivered(conn)] == [None, None]
@@ -114,7 +114,7 @@ def test_a_text_that_is_no_json_is_refused(conn: psycopg.Connection[Any]) -> Non
     assert count(conn) == 0
 
 
-def test_ids_made_in_sql_say_when(conn: psycopg.Connection[Any]) -> None:
+def test_ids_made_in_sql_contain_the_time_at_which_they_were_made(conn: psycopg.Connection[Any]) -> None:
     ids = [publish(conn) for _ in range(50)]
     assert len(set(ids)) == 50
     for each in ids:
@@ -131,7 +131,7 @@ def test_a_delay_counts_from_the_clock_of_the_database(conn: psycopg.Connection[
     assert at[0] == then
 
 
-def test_the_time_of_a_transaction_is_no_past_time_in_it_however_long_it_is_open(conn: psycopg.Connection[Any]) -> None:
+def test_now_does_not_count_as_past_in_its_transaction_however_long_it_is_open(conn: psycopg.Connection[Any]) -> None:
     """`now()` is the transaction's begin, which a minute of work leaves behind."""
     with conn.transaction():
         conn.execute("select partbox.publish('T', null, available_at => now())")
@@ -207,7 +207,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_an_event_is_refused(conn: psycopg.Connection[Any]) -> None:
+def test_an_event_with_an_invalid_field_is_refused(conn: psycopg.Connection[Any]) -> None:
     for arguments, message in REFUSED:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"^partbox: .*{message}"):
             publish(conn, **arguments)
@@ -225,7 +225,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("payload", FINE, ids=lambda payload: payload[:30])
-def test_what_only_looks_like_it_is_not_refused(conn: psycopg.Connection[Any], payload: str) -> None:
+def test_a_payload_that_only_looks_invalid_is_accepted(conn: psycopg.Connection[Any], payload: str) -> None:
     publish(conn, payload=payload)
     assert count(conn) == 1
     with conn.transaction():
@@ -261,7 +261,7 @@ DOCUMENTS = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(documents=st.lists(DOCUMENTS, min_size=1, max_size=8))
-def test_sql_and_python_take_the_same_json_and_what_they_take_is_read_as_it_says(
+def test_sql_and_python_accept_the_same_json_and_read_it_back_unchanged(
     conn: psycopg.Connection[Any], documents: list[str]
 ) -> None:
     found = conn.execute(
@@ -284,7 +284,7 @@ def _in_python(document: str) -> bool:
 
 
 @pytest.mark.parametrize("limit", ["64MiB", "-1", "1e6"])
-def test_a_payload_limit_that_is_no_number_of_bytes_is_named(conn: psycopg.Connection[Any], limit: str) -> None:
+def test_the_error_for_an_invalid_payload_limit_names_the_limit(conn: psycopg.Connection[Any], limit: str) -> None:
     conn.execute("select set_config('partbox.max_payload', %s, false)", [limit])
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"max_payload is '{limit}': set it to a number of"):
         publish(conn)
@@ -308,7 +308,7 @@ def test_sql_and_python_choose_the_same_partition(conn: psycopg.Connection[Any],
         assert conn.execute("select partition from partbox.record").fetchone() == (partition_of(aggregate_id),)
 
 
-def test_an_event_of_sql_and_one_of_python_differ_in_nothing_but_themselves(
+def test_an_event_from_sql_and_the_same_event_from_python_are_stored_alike(
     dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     with conn.transaction():

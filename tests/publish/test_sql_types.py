@@ -138,7 +138,7 @@ def test_a_migration_takes_away_the_functions_that_took_headers_of_one_type(
 
 
 @pytest.mark.parametrize("kind", ["jsonb", "text"])
-def test_a_call_with_another_type_of_payload_costs_no_call_more(conn: psycopg.Connection[Any], kind: str) -> None:
+def test_a_payload_of_another_type_costs_no_additional_function_call(conn: psycopg.Connection[Any], kind: str) -> None:
     plan = conn.execute(
         f"explain verbose select partbox.publish('T', c::{kind}, headers => c) from (values ('{{}}')) v (c)".encode()
     )

@@ -108,7 +108,7 @@ def test_a_parameter_of_the_events_type_gets_the_event(outbox: Outbox, conn: psy
     assert got == [("k", 1, "an ordinary argument")]
 
 
-def test_however_the_annotation_is_written_a_task_may_ask_for_its_event(
+def test_a_task_may_ask_for_its_event_however_the_annotation_is_written(
     outbox: Outbox, conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     """Under `from __future__ import annotations` every annotation is a text."""
@@ -185,7 +185,9 @@ async def test_wrong_arguments_are_refused_and_nothing_is_written(
             assert count(conn) == 0, message
 
 
-def test_what_json_cannot_give_back_is_refused_when_published(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_an_argument_that_cannot_be_restored_from_json_is_refused_when_published(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
     class Renamed(BaseModel):
         street: str = Field(serialization_alias="strasse")
 

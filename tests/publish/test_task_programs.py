@@ -111,7 +111,9 @@ if __name__ == "__main__":
     assert ended.stdout.startswith("RegistrationError there is no task __main__.greet in a worker process: "), ended
 
 
-def test_a_program_publishes_what_a_worker_of_its_module_delivers(dsn: str, tmp_path: Path, forks: Forks) -> None:
+def test_a_worker_of_a_module_delivers_the_tasks_that_the_program_published(
+    dsn: str, tmp_path: Path, forks: Forks
+) -> None:
     run(forks, tmp_path, dsn, PROGRAM.replace("sys.exit(outbox.run(processes=2, until_empty=True))", ""))
     worker = ["partbox", "worker", "shop:outbox", "--until-empty", "--processes=1"]
     environment = environ(dsn) | {"PYTHONPATH": str(tmp_path)}

@@ -72,7 +72,7 @@ def test_a_task_that_joins_an_aggregate_type_keeps_the_order_of_the_aggregates_o
     assert "None: Order is billed 6" in seen
 
 
-def test_a_task_that_joins_still_takes_what_was_published_before_it_joined(
+def test_a_task_that_joins_an_aggregate_type_still_takes_events_published_before(
     dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     before, after, got = Outbox(dsn), Outbox(dsn), []
@@ -91,7 +91,7 @@ def test_a_task_that_joins_still_takes_what_was_published_before_it_joined(
     assert sorted(got) == [1, 2]
 
 
-def test_a_joined_task_has_its_name_alone_and_a_type_that_is_one(outbox: Outbox) -> None:
+def test_a_task_that_joins_an_aggregate_type_needs_an_unused_name_and_a_valid_type(outbox: Outbox) -> None:
     outbox.task(name="bill", aggregate_type="Order")(lambda: None)
     for second in (None, "Order", "Cart"):
         with pytest.raises(RegistrationError, match="has a handler"):
@@ -140,7 +140,9 @@ def test_an_unknown_option_is_refused(outbox: Outbox, option: str, hint: str) ->
         send.options(**wrong)
 
 
-def test_an_id_of_an_object_that_is_not_saved_yet_is_refused(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_the_aggregate_id_of_an_object_that_is_not_saved_yet_is_refused(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
     @outbox.task(aggregate_type="Order")
     def send(n: int) -> None: ...
 
@@ -167,7 +169,9 @@ async def test_async_functions_are_tasks_too(outbox: Outbox, dsn: str, conn: psy
     assert got == [7, 1, 2]
 
 
-def test_only_an_outcome_means_something_of_what_a_task_returns(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_a_value_returned_by_a_task_has_a_meaning_only_if_it_is_an_outcome(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
     @outbox.task
     def send(dies: bool) -> Any:
         return Dead("no more") if dies else 42
@@ -244,7 +248,7 @@ NO_TASKS: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_a_task_is_refused_at_registration(outbox: Outbox) -> None:
+def test_an_invalid_task_is_refused_at_registration(outbox: Outbox) -> None:
     for function, options, message in NO_TASKS:
         with pytest.raises(RegistrationError, match=message):
             outbox.task(**options)(function)

@@ -50,7 +50,9 @@ def test_the_connection_itself_is_yielded_and_stays_as_it_was(outbox: Outbox, ds
         ends.clear()
 
 
-def test_an_exception_rolls_back_and_is_reported_so(outbox: Outbox, conn: psycopg.Connection[Any], ends: Any) -> None:
+def test_an_exception_rolls_back_and_is_reported_as_a_rollback(
+    outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
+) -> None:
     def fail() -> None:
         with outbox.transaction(conn) as tx:
             outbox.publish(tx, EVENT)
@@ -61,7 +63,9 @@ def test_an_exception_rolls_back_and_is_reported_so(outbox: Outbox, conn: psycop
     assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
 
 
-def test_the_rollback_of_psycopg_is_reported_so(outbox: Outbox, conn: psycopg.Connection[Any], ends: Any) -> None:
+def test_raising_psycopg_rollback_is_reported_as_a_rollback(
+    outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
+) -> None:
     with outbox.transaction(conn) as tx:
         outbox.publish(tx, EVENT)
         raise psycopg.Rollback
@@ -102,7 +106,7 @@ def test_a_commit_that_fails_is_reported_as_a_rollback(
         assert (ends, count(app)) == ([("rollback", [{"id": 42}])], 0)
 
 
-def test_a_failed_transaction_whose_error_was_caught_is_an_error_of_the_block_and_a_rollback(
+def test_a_block_that_catches_the_error_of_its_failed_transaction_raises_and_is_rolled_back(
     outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     def publish() -> None:
@@ -119,7 +123,7 @@ def test_a_failed_transaction_whose_error_was_caught_is_an_error_of_the_block_an
     assert (ends[1:], count(conn)) == ([("commit", [{"id": 42}])], 1)
 
 
-async def test_also_of_an_asynchronous_block(
+async def test_an_asynchronous_block_that_catches_the_error_of_its_failed_transaction_raises_too(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     async def publish() -> None:
@@ -147,7 +151,7 @@ def test_a_lost_connection_is_reported_as_a_rollback(
     assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
 
 
-def test_a_lost_connection_whose_error_was_caught_is_an_error_of_the_block(
+def test_a_block_in_which_the_error_of_a_lost_connection_was_caught_raises(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     def publish(app: psycopg.Connection[Any]) -> None:
@@ -161,7 +165,7 @@ def test_a_lost_connection_whose_error_was_caught_is_an_error_of_the_block(
     assert (ends, count(conn)) == ([("rollback", [{"id": 42}])], 0)
 
 
-async def test_the_same_in_an_asynchronous_block(
+async def test_an_asynchronous_block_in_which_the_error_of_a_lost_connection_was_caught_raises_too(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     async def publish(app: psycopg.AsyncConnection[Any]) -> None:
@@ -264,7 +268,9 @@ async def test_the_wrong_kind_of_block_or_connection_names_the_right_one(
         outbox.transaction(dsn).__enter__()  # type: ignore[arg-type]
 
 
-def test_an_own_connection_reports_too(outbox: Outbox, conn: psycopg.Connection[Any], ends: Any) -> None:
+def test_a_connection_that_the_outbox_opens_reports_its_end_too(
+    outbox: Outbox, conn: psycopg.Connection[Any], ends: Any
+) -> None:
     with outbox.transaction() as tx:
         outbox.publish(tx, EVENT)
     assert (tx.closed, ends, count(conn)) == (True, [("commit", [{"id": 42}])], 1)

@@ -34,7 +34,9 @@ def test_a_committed_event_is_in_the_log(outbox: Outbox, dsn: str, conn: psycopg
     assert event.payload == {"id": 42}
 
 
-def test_the_shorthand_publishes_the_same(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_the_shorthand_without_an_event_object_publishes_the_same(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
     with conn.transaction():
         outbox.publish(conn, "OrderPlaced", {"id": 42}, aggregate_type="Order", aggregate_id="42", headers={"a": "b"})
         outbox.publish(conn, "Nothing", None)
@@ -43,7 +45,7 @@ def test_the_shorthand_publishes_the_same(outbox: Outbox, conn: psycopg.Connecti
     assert (nothing.payload, nothing.aggregate_type, nothing.aggregate_id) == (None, "__GLOBAL__", None)
 
 
-def test_the_shorthand_needs_a_payload_and_an_event_no_more_fields(
+def test_the_shorthand_needs_a_payload_and_an_event_takes_no_further_fields(
     outbox: Outbox, conn: psycopg.Connection[Any]
 ) -> None:
     with conn.transaction():
@@ -103,7 +105,7 @@ def test_a_failed_transaction_has_its_own_message(outbox: Outbox, dsn: str) -> N
         app.rollback()
 
 
-def test_a_closed_and_a_busy_connection_have_theirs(outbox: Outbox, dsn: str) -> None:
+def test_a_closed_or_busy_connection_is_refused_with_its_own_message(outbox: Outbox, dsn: str) -> None:
     app = psycopg.connect(dsn)
     with app.cursor().copy("copy (select 1) to stdout") as copy:
         with pytest.raises(PublishError, match="busy"):

@@ -64,7 +64,7 @@ def cut(conn: psycopg.Connection, name: str = "partbox%") -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=[repr(each)[:24] for each in TROUBLES])
-def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secrets(trouble):
+def test_a_faulty_dsn_callable_makes_no_connection_and_one_clear_line_without_secrets(trouble):
     """None and other nothings would be libpq's defaults: the local server, as the user who runs it."""
     vault = Vault("")
     vault.trouble = trouble
@@ -79,7 +79,7 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
         assert SECRET not in line
 
 
-def test_the_line_names_the_callable_and_says_what_it_must_return():
+def test_the_error_names_the_dsn_callable_and_says_what_it_must_return():
     def forgotten():
         """Returns nothing."""
 
@@ -92,14 +92,14 @@ def test_the_line_names_the_callable_and_says_what_it_must_return():
     )
 
 
-def test_ctrl_c_in_it_is_nobody_elses():
+def test_ctrl_c_within_a_dsn_callable_is_passed_on():
     vault = Vault("")
     vault.trouble = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         resolve_dsn(vault)
 
 
-def test_it_travels_to_worker_processes():
+def test_a_dsn_callable_can_be_pickled_for_worker_processes():
     given = Outbox(lambda: "host=h")._database.resolve_dsn()
     assert dill.loads(dill.dumps(given))() == "host=h"
 
@@ -143,7 +143,7 @@ def test_a_worker_whose_callable_fails_for_a_while_delivers_afterwards_and_repea
     assert SECRET not in caplog.text
 
 
-def test_one_that_hangs_at_a_reconnect_costs_no_lease_and_delivery_goes_on_when_it_answers(dsn, conn):
+def test_a_dsn_callable_that_hangs_at_a_reconnect_costs_no_lease_and_delays_delivery_only(dsn, conn):
     """Only the thread that asked waits. The lease is renewed on a connection that is there."""
     vault, seen, go_on = Vault(dsn), [], threading.Event()
     outbox = Outbox(vault)

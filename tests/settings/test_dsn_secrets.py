@@ -77,20 +77,20 @@ def check_nothing_is_said(form: str, password: str) -> None:
 
 @settings(max_examples=400)
 @given(st.sampled_from(BROKEN), PASSWORDS)
-def test_no_part_of_a_password_is_said_in_whatever_form_of_dsn_it_stands(form, password):
+def test_no_error_about_any_form_of_broken_dsn_contains_a_part_of_its_password(form, password):
     check_nothing_is_said(form, password)
 
 
 @pytest.mark.parametrize(
     "between", ["%et", " and ", "%20", "@", "/", "/a@b", "@a/", "'", '"', "\\", "\0", "?user=", ":", "&a=", "=", "#"]
 )
-def test_no_form_of_dsn_says_a_password_with(between):
+def test_no_error_about_a_dsn_contains_a_password_with_odd_characters(between):
     for form in BROKEN:
         check_nothing_is_said(form, f"{FIRST}{between}{LAST}")
 
 
 @given(st.sampled_from(BROKEN), PASSWORDS)
-def test_what_libpq_itself_says_of_such_a_dsn_is_masked_wherever_it_comes_from(form, password):
+def test_errors_of_libpq_about_a_broken_dsn_are_masked(form, password):
     """A handler that connects somewhere fails with it, and partbox logs and stores what handlers fail with."""
     try:
         conninfo_to_dict(form.replace("{}", password))
@@ -103,7 +103,7 @@ def test_what_libpq_itself_says_of_such_a_dsn_is_masked_wherever_it_comes_from(f
 
 
 @pytest.mark.parametrize("form", ["postgresql://u:{}@127.0.0.1:1/d", "u:{}@h/d", "host=h password=a {}"])
-def test_a_command_refuses_it_in_one_line(form, capsys):
+def test_a_command_refuses_a_broken_dsn_in_one_line(form, capsys):
     dsn = form.replace("{}", f"{FIRST}% {LAST}")
     for command in ("status", "doctor", "init", "migrate", "purge", "subscription list", "dead list", "rebase --yes",
                     "demo", "chaos", "dashboard", "config"):  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_command_refuses_it_in_one_line(form, capsys):
             assert "the DSN cannot be read" in said.splitlines()[-1], command
 
 
-def test_the_remedy_names_what_is_wrong():
+def test_the_remedy_for_a_broken_dsn_names_what_is_wrong():
     for dsn, reason in [
         ("postgresql://u:a%zz@h/d", "%25"),
         ("postgresql://u:a b@h/d", "%20"),
@@ -145,11 +145,11 @@ def test_the_remedy_names_what_is_wrong():
         "",
     ],
 )
-def test_what_libpq_reads_as_it_is_meant_is_read(dsn):
+def test_a_valid_dsn_is_read_as_libpq_reads_it(dsn):
     assert rules.parse_dsn(dsn) == {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
 
 
-def test_the_own_transaction_of_a_publisher_does_not_say_it():
+def test_outbox_transaction_does_not_show_the_password_of_a_broken_dsn():
     for dsn in (f"postgresql://u:{FIRST}%zz@h/d", lambda: f"postgresql://u:{FIRST}%zz@h/d"):
         outbox = Outbox(dsn)
         with pytest.raises((PartboxError, psycopg.OperationalError), match="the DSN cannot be read") as refused, \
@@ -166,7 +166,7 @@ def test_the_own_transaction_of_a_publisher_does_not_say_it():
         assert FIRST not in str(refused.value)
 
 
-def test_a_worker_whose_callable_gives_a_broken_one_logs_nothing_of_it_and_goes_on(dsn, conn, caplog):
+def test_a_worker_whose_callable_returns_a_broken_dsn_logs_nothing_of_it_and_goes_on(dsn, conn, caplog):
     """Also what psycopg's pool logs by itself, in the name of a supervisor."""
     caplog.set_level(logging.DEBUG)
     given, delivered = [dsn], threading.Event()

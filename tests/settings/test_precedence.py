@@ -24,7 +24,7 @@ KUBERNETES = [
 NAMES = st.text(string.ascii_letters + string.digits + "_é\n", max_size=30).map("PARTBOX_{}".format)
 
 
-def test_settings_are_told_from_strays_and_empty_ones_count_as_not_set():
+def test_variables_are_told_apart_as_settings_and_unknown_ones_and_empty_ones_count_as_not_set():
     variables = {
         "PATH": "/bin",
         "PARTBOX_LEASE": "9s",
@@ -41,11 +41,11 @@ def test_settings_are_told_from_strays_and_empty_ones_count_as_not_set():
     assert found.strays == ["PARTBOX_LEESE"]
 
 
-def test_no_stray_no_complaint():
+def test_without_unknown_variables_there_is_no_warning():
     assert strays_text([], KNOWN) is None
 
 
-def test_a_mistyped_one_comes_with_the_setting_that_was_meant():
+def test_a_mistyped_variable_is_named_with_the_setting_that_was_meant():
     said = strays_text(["PARTBOX_HTPP_TOKEN", "PARTBOX_LEESE", "PARTBOX_ZZZ"], KNOWN)
     assert said == (
         "ignored, for no setting has such a name: PARTBOX_HTPP_TOKEN (did you mean PARTBOX_HTTP_TOKEN?), "
@@ -54,21 +54,21 @@ def test_a_mistyped_one_comes_with_the_setting_that_was_meant():
 
 
 @pytest.mark.parametrize("variable", KUBERNETES)
-def test_what_kubernetes_adds_for_a_service_needs_no_suggestion_but_its_switch(variable):
+def test_for_variables_that_kubernetes_adds_for_a_service_the_switch_to_disable_them_is_named(variable):
     said = strays_text([variable], KNOWN)
     assert variable in said
     assert "did you mean" not in said
     assert "enableServiceLinks: false" in said
 
 
-def test_of_many_some_are_named_and_the_others_counted():
+def test_of_many_unknown_variables_some_are_named_and_the_others_counted():
     said = strays_text([f"PARTBOX_ZZ{number:03}" for number in range(100)], KNOWN)
     assert "PARTBOX_ZZ007 and 92 more;" in said
     assert MOST == 8
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=3)))
-def test_every_variable_is_a_setting_or_a_stray_or_neither_and_the_line_is_short(variables):
+def test_every_variable_is_a_setting_or_unknown_or_ignored_and_the_warning_is_short(variables):
     found = sort_variables(variables, KNOWN)
     assert {variable for _, variable in found.settings.values()}.isdisjoint(found.strays)
     assert found.strays == sorted(found.strays)

@@ -34,7 +34,7 @@ def here(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_a_file_has_a_table_for_each_target(here):
+def test_a_settings_file_has_a_table_for_each_target(here):
     (here / "partbox.toml").write_text(FILE)
     settings = load()
     kafka, hooks = settings.relay
@@ -45,7 +45,7 @@ def test_a_file_has_a_table_for_each_target(here):
     assert settings.origins["relay"] == "partbox.toml"
 
 
-def test_an_environment_has_them_as_json_and_beats_the_file(here, monkeypatch):
+def test_targets_in_the_environment_are_json_and_override_those_of_the_file(here, monkeypatch):
     (here / "partbox.toml").write_text(FILE)
     monkeypatch.setenv("PARTBOX_RELAY", '[{"to": "redis://cache", "topic": "all"}]')
     assert load().relay == (RelayTarget(to="redis://cache", topic="all"),)
@@ -53,12 +53,12 @@ def test_an_environment_has_them_as_json_and_beats_the_file(here, monkeypatch):
     assert load().relay == ()
 
 
-def test_settings_that_are_changed_keep_their_targets():
+def test_a_changed_copy_of_settings_keeps_its_targets():
     settings = load(relay=[{"to": "stdout:"}])
     assert settings.replace(lease="9s").relay == settings.relay == (RelayTarget(to="stdout:"),)
 
 
-def test_a_target_travels_to_another_process_with_its_secret():
+def test_a_target_is_pickled_for_another_process_with_its_secret():
     (target,) = targets_of([{"to": "https://example.org", "secret": SECRET}])
     assert pickle.loads(pickle.dumps(target)) == target
 
@@ -103,7 +103,7 @@ def test_a_target_travels_to_another_process_with_its_secret():
         ),
     ],
 )
-def test_what_is_wrong_is_one_line_with_the_target_and_the_remedy(given, said):
+def test_a_wrong_target_is_a_one_line_error_with_its_name_and_the_remedy(given, said):
     with pytest.raises(SettingsError) as refused:
         load(relay=given)
     line = str(refused.value)
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_one_line_with_the_target_and_the_remedy(given, said):
     ],
     ids=lambda target: target["to"],
 )
-def test_no_secret_is_shown(target):
+def test_no_secret_of_a_target_is_shown(target):
     settings = load(relay=[target])
     wrong = [{**target, "types": 7}, {**target, "secrte": PASSWORD}, {**target, "name": "?"}]
     said = [settings.shown("relay"), repr(settings), repr(settings.relay), str(settings.relay[0])]
@@ -136,7 +136,7 @@ def test_no_secret_is_shown(target):
     assert PASSWORD not in "\n".join([*said, str(refused.value)])
 
 
-def test_what_is_shown_says_what_goes_where():
+def test_a_shown_target_says_which_events_go_where():
     targets = [{"types": ["A", "B"], "to": "kafka://u@broker?linger.ms=7", "topic": "t"}, {"to": "https://x/y?z"}]
     assert (
         load(relay=targets).shown("relay") == "A, B to kafka://***@broker?linger.ms=7 (topic t); * to https://x/y?***"

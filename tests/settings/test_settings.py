@@ -74,7 +74,7 @@ def test_flag_beats_keyword_beats_environment_beats_file_beats_default(monkeypat
         before.insert(0, origin)
 
 
-def test_options_are_laid_over_settings_that_code_has_made(monkeypatch):
+def test_command_line_options_override_settings_made_in_code(monkeypatch):
     monkeypatch.setenv("PARTBOX_LEASE", "8s")
     made = load(lease="9s", schema="orders", window=5)
     laid = made.under({"lease": "10s", "pooler": False, "dsn": None})
@@ -94,7 +94,7 @@ def test_the_environment_is_read_at_each_call_and_not_before(monkeypatch):
     assert Settings().lease == 6
 
 
-def test_a_file_may_keep_its_settings_in_a_table_of_their_own(monkeypatch, tmp_path):
+def test_a_file_may_have_its_settings_in_a_separate_table(monkeypatch, tmp_path):
     config = tmp_path / "application.toml"
     config.write_text('title = "shop"\n[partbox]\nschema = "orders"\nhandler_timeout = "5m"\nhttp = false\n')
     monkeypatch.setenv("PARTBOX_CONFIG", str(config))
@@ -114,7 +114,7 @@ def test_a_duration_may_be_a_number_a_text_or_a_timedelta(value, length):
     assert load(lease=value).lease == length
 
 
-def test_text_from_the_environment_becomes_what_the_setting_is(monkeypatch):
+def test_text_from_the_environment_is_converted_to_the_type_of_the_setting(monkeypatch):
     texts = {
         "ENABLED": "false",
         "MAX_ATTEMPTS": "none",
@@ -138,7 +138,7 @@ def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(monkeypatch):
     assert "`partbox config`" in refusal(flags={"zzz": 1})
 
 
-def test_an_unknown_variable_is_passed_over_and_an_invalid_one_is_not(monkeypatch):
+def test_an_unknown_variable_is_ignored_and_an_invalid_one_is_refused(monkeypatch):
     monkeypatch.setenv("PARTBOX_CONCURENCY", "3")
     monkeypatch.setenv("PARTBOX_PORT_8080_TCP_ADDR", "10.0.0.7")
     assert set(load().origins.values()) == {"default"}
@@ -216,7 +216,7 @@ def test_settings_are_frozen_and_a_changed_copy_knows_its_origins():
 
 
 @pytest.mark.parametrize("pickler", [pickle, dill])
-def test_settings_travel_to_another_process(pickler):
+def test_settings_can_be_pickled_for_another_process(pickler):
     settings = load(dsn="host=db password=secret", retry=Fixed(2), lease="9s")
     copy = pickler.loads(pickler.dumps(settings))
     assert copy == settings
@@ -248,7 +248,7 @@ def test_a_password_is_never_shown(dsn, shown):
         assert "s3" not in text
 
 
-def test_a_password_in_a_value_that_is_refused_is_not_shown():
+def test_a_password_in_a_refused_value_is_not_shown():
     assert "s3cret" not in refusal(node=["postgresql://shop:s3cret@db/shop"])
     assert "s3cret" not in refusal(password="s3cret")
 
@@ -271,7 +271,7 @@ def test_every_setting_shows_as_a_text_that_reads_back():
         "//traces.example/{trace_id}",
     ],
 )
-def test_the_address_of_traces_is_one_of_the_web_with_a_place_for_the_id(template):
+def test_the_address_of_traces_must_be_a_web_address_with_a_placeholder_for_the_id(template):
     with pytest.raises(SettingsError, match="trace_url"):
         load(trace_url=template)
     assert (
@@ -281,7 +281,7 @@ def test_the_address_of_traces_is_one_of_the_web_with_a_place_for_the_id(templat
 
 
 @pytest.mark.parametrize("name", ["production:pink", ":red", "a:b:red", "x" * 41, ""])
-def test_an_environment_is_a_name_and_a_colour_that_is_known(name):
+def test_an_environment_consists_of_a_name_and_a_known_colour(name):
     with pytest.raises(SettingsError, match="environment"):
         load(environment=name)
     assert load(environment="production:red").environment == "production:red"
@@ -345,20 +345,20 @@ def test_a_file_of_notepad_is_read_with_its_byte_order_mark_and_its_line_ends(mo
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_a_file_in_utf_16_is_named_in_one_line(tmp_path, encoding):
+def test_a_file_in_utf_16_is_refused_in_one_line(tmp_path, encoding):
     (tmp_path / "partbox.toml").write_bytes('lease = "7s"\r\n'.encode(encoding))
     assert refusal() == "partbox.toml is in UTF-16 or no text: save it as UTF-8"
 
 
 @pytest.mark.parametrize("name", ["schema", "dsn", "listen_dsn", "environment", "archive", "http_names"])
 @pytest.mark.parametrize("character", ["\x01", "\x07", "\x1b", "\x7f"])
-def test_a_control_character_within_a_value_is_named_in_one_line(name, character):
+def test_a_control_character_within_a_value_is_refused_in_one_line(name, character):
     said = refusal(**{name: f"a{character}b"})
     assert f"setting {name} = " in said
     assert f"take the control character {character!a} out of it" in said
 
 
-def test_a_line_break_within_the_name_of_a_schema_or_a_part_of_a_dsn_is_named(tmp_path):
+def test_a_line_break_within_the_name_of_a_schema_or_a_part_of_a_dsn_is_refused(tmp_path):
     assert "a schema name is one line" in refusal(schema="part\nbox")
     for dsn in ("postgresql://shop:secret%0A@db/shop", "host=db user=shop password='secret\n' dbname=shop"):
         with pytest.raises(SettingsError, match="a control character in its password") as refused:

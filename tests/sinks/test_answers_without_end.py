@@ -125,7 +125,7 @@ async def sent(sink: Sink, *keys: str) -> list[object]:
 
 @pytest.mark.parametrize(("status", "kind"), [("200 OK", type(None)), ("400 Bad Request", UnrecoverableError)])
 @pytest.mark.parametrize("answer", [bomb, endless])
-def test_the_answer_counts_by_its_status_and_its_body_takes_no_memory(answer, status, kind):
+def test_only_the_status_of_an_endless_answer_counts_and_its_body_takes_no_memory(answer, status, kind):
     with receiving(answer(status)) as receiver:
         tracemalloc.start()
         try:
@@ -145,7 +145,7 @@ def test_a_connection_whose_answer_was_short_is_used_again(body):
     assert (len(receiver.requests), receiver.connections) == (10, 1)
 
 
-def test_the_reason_and_the_beginning_of_the_body_are_in_the_error_and_nothing_that_is_compressed():
+def test_an_error_has_the_reason_and_the_beginning_of_the_body_unless_that_is_compressed():
     with receiving(plain("400 Not today", b"no such  order" + b"!" * 10_000)) as receiver:
         (error,) = asyncio.run(sent(WebhookSink(receiver.url), "a"))
     assert str(error).startswith("HTTP 400 Not today: no such order!!!")
@@ -164,7 +164,7 @@ def test_the_time_of_a_whole_answer_is_bounded_however_its_bytes_trickle(slow):
     assert time.monotonic() - began < MUCH_LONGER
 
 
-def test_a_dead_event_that_gets_a_slow_head_is_not_delivered_and_holds_up_nothing(monkeypatch):
+def test_a_dead_letter_answered_by_slow_headers_is_not_delivered_and_holds_up_nothing(monkeypatch):
     monkeypatch.setattr(dead, "TIMEOUT", SHORT)
     with receiving(SLOW["head"]) as receiver, pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
         dead.build_dead_sender(receiver.url)(delivered(1), "no use")

@@ -30,7 +30,7 @@ def limited(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_nothing_stays_of_lines_that_did_not_fit(tmp_path):
+def test_lines_that_did_not_fit_into_a_file_leave_nothing_behind(tmp_path):
     path = tmp_path / "lines"
     appending.append(path, LINE)
     with limited(150):
@@ -42,14 +42,14 @@ def test_nothing_stays_of_lines_that_did_not_fit(tmp_path):
     assert path.read_bytes() == 2 * LINE
 
 
-def test_a_line_that_a_killed_process_left_torn_does_not_swallow_the_next(tmp_path):
+def test_an_incomplete_line_of_a_killed_process_does_not_swallow_the_next_line(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"torn")
     appending.append(path, LINE)
     assert path.read_bytes() == b"torn\n" + LINE
 
 
-def test_a_file_that_can_only_be_written_is_appended_to(tmp_path, monkeypatch):
+def test_a_write_only_file_can_be_appended_to(tmp_path, monkeypatch):
     path = tmp_path / "lines"
     path.write_bytes(LINE)
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -86,7 +86,7 @@ def printing_to(monkeypatch, handle: int):
 
 
 @pytest.mark.parametrize("flags", [0, os.O_APPEND], ids=[">", ">>"])
-def test_nothing_stays_of_printed_lines_that_did_not_fit(tmp_path, monkeypatch, flags):
+def test_printed_lines_that_did_not_fit_leave_nothing_behind(tmp_path, monkeypatch, flags):
     path = tmp_path / "out"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | flags)
     with printing_to(monkeypatch, handle):
@@ -123,7 +123,7 @@ def test_long_lines_of_several_processes_do_not_mix_in_a_pipe():
 
 
 @pytest.mark.parametrize("kind", [FileSink, StdoutSink])
-def test_a_full_disk_is_no_fault_of_an_event(tmp_path, monkeypatch, kind):
+def test_a_full_disk_is_not_charged_to_an_event(tmp_path, monkeypatch, kind):
     path = tmp_path / "lines"
     sink = FileSink(path) if kind is FileSink else StdoutSink()
     monkeypatch.setattr("partbox.sinks.lines.line_of", lambda message: json.dumps(message).encode() + b"\n")

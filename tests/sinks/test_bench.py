@@ -26,14 +26,14 @@ def test_the_relay_is_measured_beside_the_brokers_own_library(dsn, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_broker_that_is_not_installed_is_skipped_and_said(dsn, monkeypatch):
+def test_a_broker_that_is_not_installed_is_skipped_with_a_message(dsn, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     ran = bench(dsn, "redis")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "redis        skipped: redis-server is not installed" in ran.stdout
 
 
-def test_no_broker_of_that_name_is_an_error_that_names_those_that_there_are(dsn):
+def test_an_unknown_broker_is_an_error_that_names_the_known_ones(dsn):
     ran = bench(dsn, "rediz")
     assert ran.returncode != 0
     assert "choose from 'kafka', 'apache-kafka', 'rabbitmq', 'nats', 'redis', 'webhook', 'sqs'" in ran.stderr

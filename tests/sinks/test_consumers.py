@@ -174,7 +174,7 @@ def test_the_consumer_of_the_page_has_one_effect_for_each_event(dsn, conn, kind,
 
 
 @pytest.mark.parametrize("kind", ["redis"])
-def test_a_consumer_that_nothing_comes_to_for_a_while_takes_what_comes_then(dsn, conn, consumer, broker):
+def test_a_consumer_that_was_idle_for_a_while_takes_later_messages(dsn, conn, consumer, broker):
     """A client that gives up after as long as the page's program blocks ends it here for sure, not just mostly."""
     conn.execute("create table charge (id int generated always as identity, order_id text, total int)")
     consumer.change("consumer.py", "block=5_000", "block=6_000")
@@ -191,7 +191,7 @@ def test_a_consumer_that_nothing_comes_to_for_a_while_takes_what_comes_then(dsn,
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["apache-kafka"], indirect=True)
-def test_each_event_has_one_effect_while_consumers_join_die_and_come_back_late(dsn, conn, broker, consumer, again):
+def test_each_event_has_one_effect_while_consumers_join_die_and_return_late(dsn, conn, broker, consumer, again):
     outbox = Outbox(dsn, retry="fixed:0.1")
     outbox.register(consumer.sink(), "*", max_attempts=None)
     conn.execute("create table charge (id int generated always as identity, order_id text, total int)")

@@ -36,7 +36,7 @@ def relaying(dsn, sink) -> Outbox:
     return outbox
 
 
-def test_everything_arrives_once_and_in_order(outbox: Outbox, conn, place):
+def test_every_message_arrives_once_and_in_order(outbox: Outbox, conn, place):
     publish(outbox, conn, range(60))
     assert outbox.drain(timeout=60)
     found = place.all()
@@ -44,7 +44,7 @@ def test_everything_arrives_once_and_in_order(outbox: Outbox, conn, place):
     check(found, range(60))
 
 
-def test_a_message_is_the_payload_and_what_else_is_known(outbox: Outbox, conn, place):
+def test_a_message_carries_the_payload_and_everything_else_known_of_the_event(outbox: Outbox, conn, place):
     text = '{"b": 1.10,  "a": "ü\\u0041"}'
     with conn.transaction():
         event_id = outbox.publish(
@@ -92,7 +92,7 @@ def unquoted(attributes):
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("faults")
-def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, conn, place, sink):
+def test_events_that_are_sent_while_the_broker_is_out_of_reach_arrive(outbox: Outbox, conn, place, sink):
     sink._timeout = 3.0  # librdkafka itself waits for a broker without end
     publish(outbox, conn, range(20))
     with outbox.worker() as worker:
@@ -110,7 +110,7 @@ def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, c
 
 
 @pytest.mark.thorough
-def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Outbox, conn, place, in_flight):
+def test_a_worker_that_ends_in_the_middle_of_sending_loses_and_reorders_nothing(outbox: Outbox, conn, place, in_flight):
     """Each ends when it has sent something."""
     for first in (0, 40, 80):
         publish(outbox, conn, range(first, first + 40))
@@ -136,7 +136,7 @@ def test_a_sink_serves_workers_one_after_the_other_each_with_its_own_event_loop(
     assert arrived(place) == 8
 
 
-def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn, conn, place):
+def test_an_event_that_the_broker_refuses_permanently_is_dead_and_holds_up_no_other(dsn, conn, place):
     broker, poison = place.broker, (7, 21)
     outbox = relaying(dsn, sink_of(broker.small_url, place.template))
     publish(outbox, conn, range(40), dict.fromkeys(poison, "x" * broker.largest))
@@ -149,7 +149,7 @@ def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn,
         assert re.search(broker.words, dead.error)
 
 
-def test_what_is_refused_is_not_taken_out_on_what_another_list_has_in_flight(place):
+def test_a_refused_message_does_not_fail_messages_that_another_list_has_in_flight(place):
     broker = place.broker
     sink = sink_of(broker.small_url, place.template)
     poison = delivered(1, "a", b"x" * (broker.largest + 1))
@@ -169,7 +169,7 @@ def test_what_is_refused_is_not_taken_out_on_what_another_list_has_in_flight(pla
 
 
 @pytest.mark.usefixtures("faults")
-def test_what_is_acknowledged_late_is_not_given_up(outbox: Outbox, conn, place, sink, in_flight):
+def test_a_message_that_is_acknowledged_late_is_not_given_up(outbox: Outbox, conn, place, sink, in_flight):
     publish(outbox, conn, range(20))
     with outbox.worker() as worker:
         eventually(lambda: arrived(place) == 20)

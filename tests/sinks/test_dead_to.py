@@ -20,7 +20,7 @@ TOO_MUCH = ("file:dead.jsonl?x=1", "file:x#y", "stdout:?x=1", "stdout:x", "https
 @pytest.mark.parametrize(
     "url", ["", "dead.jsonl", "file:", "ftp://there/x", "http://", "redis://:secret@there", *TOO_MUCH]
 )
-def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
+def test_a_wrong_dead_letter_url_is_refused_in_one_line_without_its_secrets(url):
     with pytest.raises(SettingsError, match=r"is not a target for dead events: use file:PATH") as refused:
         build_dead_sender(url)
     assert "\n" not in str(refused.value)
@@ -66,7 +66,7 @@ def node(deadly, dsn, tmp_path):
         assert each.wait() == 0, (tmp_path / "log").read_text()
 
 
-def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
+def test_every_dead_event_becomes_a_line_of_the_dead_letter_file(node, conn, tmp_path):
     place = tmp_path / "dead.jsonl"
     assert node(f"file:{place}", "--until-empty").wait() == 0
     found = {line["record_id"]: line for line in map(json.loads, place.read_text().splitlines())}
@@ -84,7 +84,7 @@ def test_every_dead_event_becomes_a_line_of_a_file(node, conn, tmp_path):
     assert told == (4,)
 
 
-def test_a_letter_has_the_attempts_of_its_record_none_where_no_handler_was_called(node, deadly, conn, tmp_path):
+def test_a_dead_letter_has_the_attempts_of_its_record_and_0_if_no_handler_was_called(node, deadly, conn, tmp_path):
     with conn.transaction():
         deadly.publish(conn, "Unknown", {})
     assert node("file:letters", "--until-empty").wait() == 0
@@ -94,7 +94,7 @@ def test_a_letter_has_the_attempts_of_its_record_none_where_no_handler_was_calle
     assert {each["event_type"]: each["attempts"] for each in letters} == {"Placed": 1, "Unknown": 0}
 
 
-def test_an_endpoint_that_refuses_is_asked_again(node, conn):
+def test_a_dead_letter_that_its_endpoint_refuses_is_sent_again(node, conn):
     taken, answers, keys = [], [503, 500], {}
 
     class Endpoint(BaseHTTPRequestHandler):
@@ -138,7 +138,7 @@ def owed(conn) -> int:
     return conn.execute("select count(*) from partbox.parked where due_at is not null").fetchone()[0]
 
 
-def test_without_a_hook_nothing_is_owed_any_more(deadly, conn):
+def test_without_a_dead_letter_hook_no_dead_event_stays_due(deadly, conn):
     assert deadly.drain()
     conn.execute("update partbox.parked set due_at = clock_timestamp()")
     assert deadly.drain()

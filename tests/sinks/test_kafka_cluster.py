@@ -52,7 +52,7 @@ def parts(events: int) -> Iterator[range]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "restarted"])
-def test_a_leader_that_ends_under_load_costs_neither_an_event_nor_the_order(outbox, conn, place, number):
+def test_a_leader_that_ends_under_load_loses_no_event_and_keeps_the_order(outbox, conn, place, number):
     with outbox.worker() as worker:
         for part in parts(3 * AT_ONCE):
             publish(outbox, conn, part, keys=KEYS)
@@ -64,7 +64,7 @@ def test_a_leader_that_ends_under_load_costs_neither_an_event_nor_the_order(outb
     check(place.all(), range(3 * AT_ONCE))
 
 
-def test_what_is_sent_while_two_of_three_are_down_waits_and_arrives(outbox, conn, place):
+def test_events_that_are_sent_while_two_of_three_brokers_are_down_wait_and_arrive(outbox, conn, place):
     publish(outbox, conn, range(AT_ONCE), keys=KEYS)
     with outbox.worker() as worker:
         eventually(lambda: arrived(place) > 0)
@@ -80,7 +80,7 @@ def test_what_is_sent_while_two_of_three_are_down_waits_and_arrives(outbox, conn
     assert states(conn) == set()
 
 
-def test_a_topic_that_brokers_do_not_make_is_named_and_gets_its_events_when_it_is_made_later(dsn, conn, nowhere):
+def test_a_topic_that_brokers_do_not_create_is_named_and_gets_its_events_once_it_is_created(dsn, conn, nowhere):
     outbox = relaying(dsn, nowhere)
     publish(outbox, conn, range(200))
     with outbox.worker() as worker:
@@ -92,7 +92,7 @@ def test_a_topic_that_brokers_do_not_make_is_named_and_gets_its_events_when_it_i
     check(nowhere.all(), range(200))
 
 
-def test_a_message_that_is_too_large_for_its_topic_is_dead_in_kafkas_words_and_holds_up_nothing(dsn, conn, nowhere):
+def test_a_message_too_large_for_its_topic_is_dead_with_kafkas_error_and_holds_up_nothing(dsn, conn, nowhere):
     outbox = relaying(dsn, nowhere)
     nowhere.broker.create({nowhere.topics[0]: {"max.message.bytes": "3000"}})  # of a batch, too
     poison = dict.fromkeys((7, 21), "x" * 3000)
@@ -106,7 +106,7 @@ def test_a_message_that_is_too_large_for_its_topic_is_dead_in_kafkas_words_and_h
     assert all("MSG_SIZE_TOO_LARGE: Broker: Message size too large" in each.error for each in dead)
 
 
-def test_more_partitions_under_load_lose_nothing_and_each_keeps_the_order_of_its_keys(outbox, conn, place):
+def test_adding_partitions_under_load_loses_nothing_and_each_keeps_the_order_of_its_keys(outbox, conn, place):
     topic, number = place.topics[0], 0
     with outbox.worker() as worker:
         while len({each.partition for each in place.all()}) < 12:

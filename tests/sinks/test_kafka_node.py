@@ -50,7 +50,7 @@ def await_error(conn, words: str) -> None:
 
 
 @on_one_node
-def test_what_is_sent_with_a_wrong_password_waits_for_the_right_one(dsn, conn, place):
+def test_events_that_are_sent_with_a_wrong_password_wait_for_the_right_one(dsn, conn, place):
     publish(Outbox(dsn), conn, range(100))
     with relaying(dsn, as_user(place, "wrong")).worker():
         await_error(conn, "Kafka says _AUTHENTICATION: .*Authentication failed")
@@ -61,7 +61,7 @@ def test_what_is_sent_with_a_wrong_password_waits_for_the_right_one(dsn, conn, p
 
 
 @on_one_node
-def test_what_a_user_may_not_write_waits_until_it_may(dsn, conn, place):
+def test_events_wait_until_the_kafka_user_may_write_to_the_topic(dsn, conn, place):
     topic, user, rest = place.topics[0], f"User:{USER}", ("*", AclOperation.WRITE, AclPermissionType.DENY)
     of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, user, *rest)
     for done in place.broker.admin.create_acls([AclBinding(*of_topic)]).values():
@@ -86,7 +86,7 @@ def on_small_disk() -> Iterator[tuple[ApacheKafka, object]]:
             kafka.kill()
 
 
-def test_what_finds_the_log_directory_full_waits_until_there_is_room(dsn, conn, on_small_disk):
+def test_events_wait_until_a_full_log_directory_of_kafka_has_room(dsn, conn, on_small_disk):
     kafka, disk = on_small_disk
     kafka.prepare("orders")
     sink = sink_of(kafka.url, "orders")

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "kafka.py"
 
 
-def test_without_a_java_it_says_so_in_one_line(monkeypatch):
+def test_the_kafka_script_without_java_says_so_in_one_line(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     ran = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -21,7 +21,9 @@ def test_without_a_java_it_says_so_in_one_line(monkeypatch):
 @pytest.mark.soak
 @pytest.mark.usefixtures("apache")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_prints_an_address_that_takes_messages_and_ends_with_all_that_it_had(tmp_path, monkeypatch, number):
+def test_the_kafka_script_prints_an_address_that_takes_messages_and_removes_everything_at_its_end(
+    tmp_path, monkeypatch, number
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with subprocess.Popen(
         [sys.executable, PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

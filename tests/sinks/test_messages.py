@@ -25,18 +25,18 @@ def with_(at: int, value: object) -> Message:
 @example(-1)
 @example(2**63 - 1)  # PostgreSQL's infinity
 @example(-(2**63))
-def test_its_time_is_that_of_the_event(microseconds):
+def test_the_time_of_a_message_is_that_of_its_event(microseconds):
     message = with_(OCCURRED_AT, microseconds.to_bytes(8, signed=True))
     assert datetime.fromisoformat(message.time) == message.event.occurred_at
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_its_id_is_that_of_the_event(data):
+def test_the_id_of_a_message_is_that_of_its_event(data):
     message = with_(ID, data)
     assert message.id == str(message.event.event_id)
 
 
-def test_ours_win_over_what_the_publisher_named_alike():
+def test_headers_of_partbox_override_headers_of_the_publisher_with_the_same_name():
     message = with_(HEADERS, b'{"ce_type": "forged", "x-shop": "berlin", "partbox-idempotency-key": "once"}')
     bound = message.bound("ce_", "content-type")
     assert (bound["ce_type"], bound["x-shop"], bound["ce_idempotencykey"]) == ("Placed", "berlin", "once")
@@ -44,6 +44,6 @@ def test_ours_win_over_what_the_publisher_named_alike():
     assert message.headers == {"ce_type": "forged", "x-shop": "berlin"}
 
 
-def test_headers_that_cannot_be_read_show_before_anything_is_sent():
+def test_unreadable_headers_fail_before_anything_is_sent():
     with pytest.raises(AttributeError):
         with_(HEADERS, b"[1]")

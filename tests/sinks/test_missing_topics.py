@@ -31,7 +31,7 @@ def lacking(place) -> str:
     return place.broker.lacking.format(topic=re.escape(place.topics[0]))
 
 
-def test_what_is_sent_to_a_topic_that_is_missing_arrives_in_order_once_it_is_there(dsn, conn, nowhere):
+def test_events_for_a_missing_topic_arrive_in_order_once_it_exists(dsn, conn, nowhere):
     outbox = Outbox(dsn, retry="fixed:0.1")
     outbox.register(sink_of(nowhere.broker.strict_url, nowhere.template), "*", max_attempts=None)
     publish(outbox, conn, range(40))
@@ -59,7 +59,7 @@ def relay(dsn, tmp_path):
     return relay
 
 
-def test_a_relay_to_a_topic_that_is_missing_does_not_start(relay, nowhere, missing, dsn):
+def test_a_relay_to_a_missing_topic_does_not_start(relay, nowhere, missing, dsn):
     code, said = relay(nowhere.broker.strict_url, missing)
     assert (code != 0, said.count("\n")) == (True, 1), said
     assert re.search(lacking(nowhere), said)
@@ -67,18 +67,18 @@ def test_a_relay_to_a_topic_that_is_missing_does_not_start(relay, nowhere, missi
 
 
 @pytest.mark.thorough
-def test_a_relay_to_a_topic_that_is_there_starts(relay, place, dsn, conn):
+def test_a_relay_to_an_existing_topic_starts(relay, place, dsn, conn):
     publish(Outbox(dsn), conn, range(10))
     code, said = relay(place.broker.strict_url, place.topics[0])
     assert code == 0, said
     check(place.all(), range(10))
 
 
-def test_a_topic_that_differs_from_event_to_event_is_not_looked_for(nowhere):
+def test_a_topic_that_depends_on_the_event_is_not_checked_at_the_start(nowhere):
     sink_of(nowhere.broker.strict_url, nowhere.template).check()
 
 
-def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypatch):
+def test_a_relay_waits_for_a_broker_that_cannot_be_reached(broker, missing, monkeypatch):
     monkeypatch.setattr(sink, "ANSWER_TIMEOUT", 0.5)
     monkeypatch.setattr("partbox.sinks.kafka.ANSWER_TIMEOUT", 0.5)
     nobody = f"{HOST}:{free_port()}"
@@ -86,14 +86,14 @@ def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["kafka", pytest.param("apache-kafka", marks=pytest.mark.soak)], indirect=True)
-def test_a_topic_that_the_broker_makes_is_not_missing(broker, missing):
+def test_a_topic_that_the_broker_creates_by_itself_is_not_missing(broker, missing):
     if broker.no_faults:
         pytest.skip("whether a cluster that is not ours makes topics is not known")
     sink_of(broker.url, missing).check()
 
 
 @pytest.mark.parametrize("kind", ["rabbitmq"], indirect=True)
-def test_an_exchange_that_is_missing_is_named_and_its_events_wait(dsn, conn, nowhere, missing, relay):
+def test_a_missing_exchange_is_named_and_its_events_wait(dsn, conn, nowhere, missing, relay):
     url = f"{nowhere.broker.url}?exchange={missing}"
     with pytest.raises(SettingsError, match=f"RabbitMQ has no exchange '{missing}': declare it"):
         sink_of(url).check()

@@ -43,7 +43,7 @@ def parked(conn):
     ],
     ids=["full", "replica"],
 )
-def test_while_redis_takes_nothing_events_wait_uncharged(outbox, conn, place, before, after, said):
+def test_events_wait_uncharged_while_redis_accepts_nothing(outbox, conn, place, before, after, said):
     client = place.broker.client()
     client.execute_command(*before)
     try:
@@ -58,7 +58,7 @@ def test_while_redis_takes_nothing_events_wait_uncharged(outbox, conn, place, be
         client.execute_command(*after)
 
 
-def test_a_stream_that_may_not_be_written_does_not_hold_up_the_others(outbox, conn, place):
+def test_a_stream_without_write_permission_does_not_hold_up_the_others(outbox, conn, place):
     client = place.broker.client()
     client.execute_command("acl", "setuser", "default", "resetkeys", f"~{place.topics[1]}")
     try:
@@ -77,7 +77,7 @@ def senders(client) -> set[str]:
     return {each["id"] for each in client.client_list() if int(each["id"]) != client.client_id()}
 
 
-def test_a_server_that_was_demoted_is_left(outbox, conn, place):
+def test_the_sink_disconnects_from_a_demoted_server(outbox, conn, place):
     """Its address may lead to the new primary by now."""
     client = place.broker.client()
     with outbox.worker():

@@ -56,7 +56,7 @@ def ids(kafka, topic) -> list[int]:
     return sorted(int(each.id.replace("-", ""), 16) for each in kafka.all(topic))
 
 
-def test_of_a_batch_that_kafka_refuses_nothing_is_dead_and_what_comes_next_is_taken(kafka, cluster, topic):
+def test_no_message_of_a_batch_that_kafka_refuses_is_dead_and_later_messages_are_accepted(kafka, cluster, topic):
     sink = KafkaSink(kafka.servers, topic)
     (warm,) = sent(sink, numbered(1))
     assert warm == [None]
@@ -68,7 +68,7 @@ def test_of_a_batch_that_kafka_refuses_nothing_is_dead_and_what_comes_next_is_ta
     assert {*ids(kafka, topic)} == {*range(1, 7)}
 
 
-def test_a_message_that_kafka_refuses_even_alone_is_dead_in_its_words(kafka, cluster, topic):
+def test_a_message_that_kafka_refuses_even_alone_is_dead_with_kafkas_error(kafka, cluster, topic):
     cluster.refuse(TOO_LARGE, TOO_LARGE)
     (refused,), then = sent(KafkaSink(kafka.servers, topic), numbered(1), numbered(2))
     assert isinstance(refused, UnrecoverableError)
@@ -77,20 +77,20 @@ def test_a_message_that_kafka_refuses_even_alone_is_dead_in_its_words(kafka, clu
     assert ids(kafka, topic) == [2]
 
 
-def test_a_message_that_kafka_refused_for_another_of_its_batch_arrives(kafka, cluster, topic):
+def test_a_message_that_kafka_refused_because_of_its_batch_arrives(kafka, cluster, topic):
     cluster.refuse(TOO_LARGE)
     assert sent(KafkaSink(kafka.servers, topic), numbered(1)) == [[None]]
     assert ids(kafka, topic) == [1]
 
 
-def test_replicas_that_are_too_few_for_a_while_are_waited_for(kafka, cluster, topic):
+def test_messages_wait_while_kafka_has_too_few_replicas(kafka, cluster, topic):
     cluster.refuse(TOO_FEW, TOO_FEW, TOO_FEW_AFTERWARDS)
     same_key = [delivered(number, "k", b"%d" % number) for number in range(1, 9)]
     assert sent(KafkaSink(kafka.servers, topic), same_key) == [[None] * 8]
     assert list(dict.fromkeys(int(each.value) for each in kafka.all(topic))) == [*range(1, 9)]
 
 
-def test_what_kafka_has_stored_and_not_acknowledged_comes_again_with_its_id(kafka, cluster, topic):
+def test_a_message_that_kafka_stored_but_did_not_acknowledge_comes_again_with_its_id(kafka, cluster, topic):
     sink = KafkaSink(kafka.servers, topic)
 
     async def held_up():
@@ -108,7 +108,7 @@ def test_what_kafka_has_stored_and_not_acknowledged_comes_again_with_its_id(kafk
     assert ids(kafka, topic) == [1, 2, 2]
 
 
-def test_a_kafka_out_of_reach_is_told_in_its_librarys_words():
+def test_an_unreachable_kafka_is_reported_with_the_error_of_its_library():
     sink = KafkaSink(f"{HOST}:{free_port()}", "orders", timeout=2.0)
     ((unanswered,),) = sent(sink, numbered(1))
     assert isinstance(unanswered, DownstreamUnavailable)
@@ -116,7 +116,7 @@ def test_a_kafka_out_of_reach_is_told_in_its_librarys_words():
     assert "refused" in str(unanswered) or "brokers are down" in str(unanswered)
 
 
-def test_a_loop_that_stands_still_holds_up_no_list_of_the_next_one(kafka, cluster, topic):
+def test_an_event_loop_that_does_not_run_holds_up_no_list_of_the_next_event_loop(kafka, cluster, topic):
     sink, old = KafkaSink(kafka.servers, topic, timeout=10.0), asyncio.new_event_loop()
     kafka.hold()
     first = old.create_task(sink.handle(numbered(1)))
@@ -129,7 +129,7 @@ def test_a_loop_that_stands_still_holds_up_no_list_of_the_next_one(kafka, cluste
     old.close()
 
 
-def test_every_error_of_kafka_is_understood():
+def test_every_error_code_of_kafka_is_mapped_to_an_outcome():
     codes = [code for name in dir(KafkaError) if isinstance(code := getattr(KafkaError, name), int) and name.isupper()]
     for code in codes:
         assert isinstance(result(KafkaError, "orders", KafkaError(code)), Exception)
@@ -144,7 +144,7 @@ def nats(tmp_path):
     broker.kill()
 
 
-def test_headers_count_for_the_largest_message_of_nats(nats):
+def test_headers_count_towards_the_largest_message_of_nats(nats):
     nats.prepare("here")
     sink = NatsSink(nats.url, "here")
     lists = [[delivered(1, "a", b"x" * (nats.largest - size))] for size in range(500, 0, -1)]
@@ -155,7 +155,7 @@ def test_headers_count_for_the_largest_message_of_nats(nats):
     assert all(isinstance(each, UnrecoverableError) for each in refused)
 
 
-def test_a_message_that_a_stream_of_nats_finds_too_large_is_dead_in_its_words(nats):
+def test_a_message_too_large_for_a_stream_of_nats_is_dead_with_the_error_of_nats(nats):
     nats.prepare("here", largest=1_000)
     large = delivered(1, "a", b"x" * 2_000)
     (refused, taken), then = sent(NatsSink(nats.url, "here"), [large, *numbered(2)], numbered(3))
@@ -172,7 +172,7 @@ def redis(tmp_path):
     broker.kill()
 
 
-def test_behind_what_redis_refuses_nothing_of_its_aggregate_is_added_in_the_same_list(redis):
+def test_no_later_message_of_an_aggregate_is_added_in_a_list_after_redis_refused_one(redis):
     """The handler may say that a dead event blocks those behind it."""
     large = delivered(1, "a", b"x" * (redis.largest + 1))
     ((refused, behind, other),) = sent(RedisSink(redis.url, "here"), [large, delivered(2, "a"), delivered(3, "b")])
@@ -181,7 +181,7 @@ def test_behind_what_redis_refuses_nothing_of_its_aggregate_is_added_in_the_same
     assert behind is not None
 
 
-def test_a_redis_that_may_not_be_asked_for_its_limit_gets_large_values(redis):
+def test_large_values_are_sent_to_a_redis_that_does_not_reveal_its_limit(redis):
     client = redis.client()
     client.config_set("proto-max-bulk-len", 4 * SAFE_SIZE)
     client.acl_setuser("relay", enabled=True, passwords=["+word"], commands=["+xadd", "+multi", "+exec", "+hello"],

@@ -34,7 +34,7 @@ def relays(dsn, place, tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("faults")
-def test_nothing_is_lost_or_out_of_order_when_a_process_is_killed_and_the_broker_too(dsn, conn, place, relays):
+def test_nothing_is_lost_or_out_of_order_when_both_a_process_and_the_broker_are_killed(dsn, conn, place, relays):
     outbox, events = Outbox(dsn), place.broker.many
     keys, quarter = events // OF_EACH, events // 4
     parts = iter(range(begin, begin + quarter) for begin in range(0, events, quarter))

@@ -132,7 +132,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch, url, l
         ("{{{tenant_id}}}", "{none}"),
     ],
 )
-def test_what_stands_for_a_field_is_lower_cased_and_what_is_illegal_a_dash(template: str, topic: str):
+def test_field_values_in_a_topic_are_lower_cased_and_illegal_characters_become_dashes(template: str, topic: str):
     expected = topic.replace("ö", "-").replace("ß", "-")
     assert Topic(template).of(event(1, aggregate_type="Größe x")) == expected
 
@@ -160,7 +160,7 @@ fates = st.sampled_from([None, UnrecoverableError("no"), ValueError("later")])
 
 
 @given(keys, st.dictionaries(st.integers(1, 12), fates))
-def test_nothing_is_sent_before_what_is_ahead_of_it_in_its_aggregate_is_there(found, what):
+def test_no_message_is_sent_before_its_predecessor_of_the_same_aggregate_has_arrived(found, what):
     sink, events = Told(what), [event(id, key) for id, key in enumerate(found, start=1)]
     outcomes = dict(zip((each.id for each in events), handled(sink, *events), strict=True))
     taken: dict[str, list[int]] = {}
@@ -178,14 +178,14 @@ def test_nothing_is_sent_before_what_is_ahead_of_it_in_its_aggregate_is_there(fo
     assert {id for id, key in enumerate(found, start=1) if key is None} <= sent
 
 
-def test_when_the_broker_is_gone_nothing_more_is_tried():
+def test_no_further_message_is_tried_when_the_broker_is_gone():
     gone = DownstreamUnavailable("it is down")
     sink = Told({1: gone})
     assert handled(sink, event(1, "a"), event(2, "b"), event(3, "b")) == [gone, None, RETRY_LATER]
     assert sink.sent == [[1, 2]]
 
 
-def test_an_error_of_all_is_the_outcome_of_each():
+def test_an_error_of_a_whole_send_is_the_outcome_of_each_message():
     class Broken(Told):
         async def send(self, messages: Sequence[Message]) -> list[Any]:
             raise ValueError("broken")
@@ -234,13 +234,13 @@ AWAY = [DownstreamUnavailable("a replica"), RetryAfterError(1, "503"), Connectio
         (RETRY_LATER, 0),
     ],
 )
-def test_whatever_says_that_the_broker_is_away_makes_it_connect_anew(result, closings):
+def test_any_sign_that_the_broker_is_away_makes_the_sink_reconnect(result, closings):
     sink = Closed({1: result})
     handled(sink, event(1), event(2))
     assert sink.closings == closings
 
 
-def test_lists_that_were_under_way_together_close_what_they_shared_once():
+def test_concurrent_lists_close_their_shared_connection_once():
     """What a third has opened meanwhile stays."""
 
     class Together(Closed):
@@ -258,7 +258,7 @@ def test_lists_that_were_under_way_together_close_what_they_shared_once():
     asyncio.run(run())
 
 
-def test_not_yet_charges_nothing():
+def test_an_outcome_of_not_yet_charges_no_attempt():
     assert RetryAfter(0) == RETRY_LATER
 
 
@@ -281,12 +281,12 @@ def test_headers_of_visible_ascii_hold_any_text():
     assert ascii_headers({"ce-id": "plain/text:1;2"}) == {"ce-id": "plain/text:1;2"}
 
 
-def test_a_device_takes_lines_although_it_cannot_be_synced():
+def test_lines_can_be_written_to_a_device_that_cannot_be_synced():
     sink = sink_of("file:/dev/null")
     assert asyncio.run(sink.handle([event(1)])) == [None]
 
 
-def test_nats_goes_on_after_thousands_that_it_refused(tmp_path):
+def test_the_nats_sink_goes_on_after_thousands_of_refused_messages(tmp_path):
     """The library counts what it has refused itself as in flight, and sends nothing more with 4,000 of those."""
     nats = Nats(tmp_path)
     nats.start()

@@ -75,7 +75,7 @@ def findings(outbox: Outbox) -> list[tuple[str, str]]:
     ]
 
 
-def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn, broker, registry):
+def test_messages_that_a_broker_accepts_refuses_and_fails_are_counted_and_shown(outbox, conn, broker, registry):
     publish(conn, 6)
     broker.wrong = {1: RuntimeError("busy"), 2: UnrecoverableError("too large")}
     with outbox.worker():
@@ -92,7 +92,7 @@ def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn
         assert "0 in flight, 1 sent again" in said
 
 
-def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
+def test_a_process_without_sinks_writes_no_traffic_of_sinks(dsn, conn, monkeypatch):
     monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(dsn)
     outbox.register(lambda event: None, "*", name="plain")
@@ -122,7 +122,7 @@ def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
     assert send(1, 1, OSError("one of them")).error is None
 
 
-def test_processes_are_summed_by_sink_and_the_longest_trouble_stays_in_front():
+def test_traffic_of_processes_is_summed_by_sink_and_the_longest_trouble_is_kept():
     one = SinkTraffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
     two = SinkTraffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
     assert merge_traffic([one, SinkTraffic("aux"), two]) == [
@@ -131,7 +131,7 @@ def test_processes_are_summed_by_sink_and_the_longest_trouble_stays_in_front():
     ]
 
 
-def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
+def test_the_dashboard_gets_the_numbers_of_each_sink(outbox, conn, broker):
     publish(conn, 2)
     broker.open.set()
     with outbox.worker() as worker:

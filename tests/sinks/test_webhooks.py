@@ -52,7 +52,7 @@ def test_the_url_is_not_logged_with_each_request(outbox, conn, hook, caplog):
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
-def test_what_is_refused_for_good_is_dead_with_the_answer(outbox, conn, hook, status):
+def test_an_event_that_a_webhook_refuses_permanently_is_dead_with_the_answer(outbox, conn, hook, status):
     hook.answers["1"] = Hook.Answer(status)
     publish(outbox, conn, 1, 2)
     assert outbox.drain()
@@ -62,7 +62,7 @@ def test_what_is_refused_for_good_is_dead_with_the_answer(outbox, conn, hook, st
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
-def test_what_may_be_taken_later_is_sent_again_and_before_those_behind_it(outbox, conn, hook, status):
+def test_an_event_that_a_webhook_refuses_for_now_is_sent_again_before_later_ones(outbox, conn, hook, status):
     hook.answers["1"] = Hook.Answer(status, times=2)
     publish(outbox, conn, 1, 2)
     with outbox.worker():
@@ -72,7 +72,7 @@ def test_what_may_be_taken_later_is_sent_again_and_before_those_behind_it(outbox
 
 
 @pytest.mark.parametrize(("status", "is_outage"), [(429, False), (500, False), (502, True), (503, True), (504, True)])
-def test_answers_of_a_gateway_for_many_events_are_an_outage(outbox, conn, hook, caplog, status, is_outage):
+def test_gateway_errors_for_many_events_are_an_outage(outbox, conn, hook, caplog, status, is_outage):
     with conn.transaction():
         for number in range(12):
             hook.answers[str(number)] = Hook.Answer(status, times=100)
@@ -84,7 +84,7 @@ def test_answers_of_a_gateway_for_many_events_are_an_outage(outbox, conn, hook, 
     assert outbox.dead.list() == []
 
 
-def test_retry_after_says_when(outbox, conn, hook):
+def test_the_header_retry_after_sets_the_time_of_the_retry(outbox, conn, hook):
     hook.answers["1"] = Hook.Answer(429, {"Retry-After": "3000"})
     publish(outbox, conn, 1)
     assert not outbox.drain()
@@ -95,7 +95,7 @@ def test_retry_after_says_when(outbox, conn, hook):
 @pytest.mark.parametrize(
     ("text", "seconds"), [(None, None), ("soon", None), ("7", 7.0), ("999999", 3_600.0), ("-1", None)]
 )
-def test_a_retry_after_of_seconds(text, seconds):
+def test_a_retry_after_may_be_a_number_of_seconds(text, seconds):
     assert _retry_after(text) == seconds
 
 
@@ -108,7 +108,7 @@ def test_a_retry_after_may_be_a_date():
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "not base64!"])
-def test_a_secret_that_is_none_is_refused_without_being_shown(secret):
+def test_an_invalid_webhook_secret_is_refused_without_being_shown(secret):
     with pytest.raises(SettingsError, match="must be whsec_ and the base64 of 24 to 64 bytes") as refused:
         WebhookSink("https://example.org", secret=secret)
     assert secret.removeprefix("whsec_") == "" or secret not in str(refused.value)

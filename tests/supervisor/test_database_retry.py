@@ -33,12 +33,12 @@ def entering(*answers: Exception | None) -> DatabaseRetry:
     return DatabaseRetry(enter, "default")
 
 
-def test_alone_it_raises_what_stands_in_the_way():
+def test_a_single_database_that_cannot_be_joined_raises_the_error():
     with pytest.raises(psycopg.OperationalError):
         entering(AWAY).join_or_raise()
 
 
-def test_it_says_what_stands_in_the_way_when_that_changes_and_when_it_is_over(caplog, clock):
+def test_an_obstacle_to_joining_is_logged_when_it_changes_and_when_it_is_over(caplog, clock):
     caplog.set_level("INFO")
     each = entering(AWAY, AWAY, AWAY, BARE, BARE, AWAY, None)
     for _ in range(7):
@@ -51,7 +51,7 @@ def test_it_says_what_stands_in_the_way_when_that_changes_and_when_it_is_over(ca
     assert (each.is_joined, each.find_blocker(), each.has_never_joined) == (True, None, False)
 
 
-def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
+def test_pauses_between_tries_to_join_grow_up_to_ten_seconds(clock):
     each, pauses = entering(*[AWAY] * 20), []
     for _ in range(20):
         each.try_join()
@@ -60,7 +60,7 @@ def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
     assert all(5 <= pause <= 10 for pause in pauses[7:])
 
 
-def test_what_everybody_may_read_holds_no_text_of_a_driver(clock):
+def test_the_public_reason_of_a_failed_join_holds_no_text_of_the_driver(clock):
     each = entering(AWAY, BARE)
     assert each.find_blocker() is None, "it was not tried yet"
     each.try_join()
@@ -71,7 +71,7 @@ def test_what_everybody_may_read_holds_no_text_of_a_driver(clock):
     assert each.has_never_joined
 
 
-def test_one_that_joins_for_moments_only_is_tried_ever_more_rarely_as_well(clock):
+def test_a_database_that_is_joined_for_moments_only_is_retried_with_growing_pauses_too(clock):
     each, pauses = entering(*[None] * 30), []
     for _ in range(10):
         each.try_join()
@@ -87,12 +87,12 @@ def test_one_that_joins_for_moments_only_is_tried_ever_more_rarely_as_well(clock
     assert (each.is_joined, each.has_never_joined) == (False, False)
 
 
-def test_a_fault_of_ours_ends_it_loudly():
+def test_a_bug_of_partbox_while_joining_is_raised():
     with pytest.raises(ZeroDivisionError):
         DatabaseRetry(lambda: 1 / 0, "default").try_join()
 
 
-def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
+def test_a_stopping_node_of_one_of_several_databases_does_not_wait_for_its_database(monkeypatch):
     node = Outbox("postgresql://nowhere")._make_nodes(processes=1).build_supervisor(name="shop")
     monkeypatch.setattr(type(node), "running", True)
     node._database_retry.is_trying = True

@@ -9,13 +9,13 @@ def verdict(code: int, **facts: bool) -> Exit:
     return judge_exit(code, **{"drained": False, "stopping": False, "killed": False, "several": False, **facts})
 
 
-def test_only_a_process_that_was_told_to_end_may_end_well():
+def test_an_exit_code_of_0_is_fine_only_for_a_process_that_was_told_to_end():
     assert verdict(0, drained=True) is Exit.EXPECTED
     assert verdict(0) is Exit.CRASHED
 
 
 @pytest.mark.parametrize("stopping", [False, True])
-def test_an_unfit_database_ends_a_node_unless_it_has_several(stopping):
+def test_an_unfit_database_ends_a_node_unless_it_has_several_databases(stopping):
     assert verdict(UNFIT, stopping=stopping) is Exit.CANNOT_WORK
     assert verdict(UNFIT, stopping=stopping, several=True) is Exit.DATABASE_UNFIT
     assert verdict(FATAL, stopping=stopping, several=True) is Exit.CANNOT_WORK

@@ -52,7 +52,7 @@ def test_a_worker_whose_plan_fails_says_so_and_keeps_its_lease(dsn, conn, caplog
     assert "out of order" in said.getMessage()
 
 
-def test_a_node_whose_plan_fails_has_reached_its_database(membership, conn, caplog):
+def test_a_node_whose_plan_fails_counts_as_connected_to_its_database(membership, conn, caplog):
     ward = RegisteredProcess(Slot.create_local(), os.getpid())
     membership.tick([ward])
     unplanned(conn)
@@ -63,7 +63,7 @@ def test_a_node_whose_plan_fails_has_reached_its_database(membership, conn, capl
     eventually(lambda: membership.heartbeat_streak.measure_length(boottime()) > 0.0)
 
 
-def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(membership, conn, caplog):
+def test_a_node_whose_heartbeat_fails_counts_as_disconnected_even_after_a_failed_plan(membership, conn, caplog):
     membership.tick([RegisteredProcess(Slot.create_local(), os.getpid())])
     unplanned(conn)
     membership.try_tick([])

@@ -98,7 +98,7 @@ def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half_
         ({"poll": 50, "save": 50, "read": 50, "saved": 50, "running": 50}, 0),  # a handler holds the interpreter
     ],
 )
-def test_only_a_handler_that_holds_up_both_is_why_nothing_is_read(ticks, unread):
+def test_a_handler_is_blamed_for_missing_reads_only_if_it_holds_up_poller_and_saver(ticks, unread):
     made = child(**ticks)
     made.update_signs()
     assert made.read_vitals().unread_seconds == pytest.approx(unread, abs=5)

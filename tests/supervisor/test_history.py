@@ -12,7 +12,7 @@ HEARTBEAT = "select heartbeat_at from partbox.instance where instance_id = %s"
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_a_heartbeat_that_the_database_has_forgotten_is_told_once(dsn, conn, caplog, processes):
+def test_a_heartbeat_that_the_database_has_lost_is_logged_once(dsn, conn, caplog, processes):
     membership = Membership(load(dsn=dsn), "default", lambda: dsn)
     wards = [RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(processes)]
     membership.open()

@@ -29,7 +29,7 @@ def test_connections_that_the_server_has_ended_are_not_handed_out(pool, conn):
 
 
 @pytest.mark.every_version("functions remember the types that tables had")
-def test_what_a_session_remembers_of_a_table_that_was_in_the_place_of_ours_ends_with_it(pool, conn):
+def test_a_session_that_remembers_a_table_in_the_place_of_ours_is_closed(pool, conn):
     def bury():
         with pool.connection() as own:
             return instances.bury_instances(own, "partbox", [], known_dead=False)

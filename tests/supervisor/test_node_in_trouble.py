@@ -138,7 +138,7 @@ def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monk
     assert not node.running
 
 
-def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others_live(node, monkeypatch, caplog):
+def test_processes_that_cannot_be_started_are_tried_again_and_the_others_live(node, monkeypatch, caplog):
     answers = iter([None, OSError(24, "Too many open files"), OSError(11, "no more processes"), None, None])
 
     def child(*given):
@@ -164,12 +164,12 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
 @pytest.mark.parametrize(
     ("failure", "said"), [(PartboxError("its log says why"), "its log says why"), (KeyError("vault"), "KeyError")]
 )
-def test_what_an_application_says_in_an_error_is_for_the_log(node, failure, said):
+def test_the_text_of_an_applications_error_appears_in_the_log_only(node, failure, said):
     node._loop.failure = failure
     assert node.read_vitals().failure == said
 
 
-def test_the_end_of_a_node_is_the_end_of_its_own_meters():
+def test_a_node_that_ends_closes_its_own_meters():
     ended = []
     node = Outbox("postgresql://nowhere").supervisor(processes=1, metrics=True)
     node.meters.on_end = lambda: ended.append(1)
@@ -177,7 +177,7 @@ def test_the_end_of_a_node_is_the_end_of_its_own_meters():
     assert ended == [1]
 
 
-def test_waiting_ends_eventually(node, frozen):
+def test_the_waiting_flag_of_the_loop_is_cleared_when_a_tick_fails(node, frozen):
     """The flag of the loop is taken back, whatever the database says."""
     frozen.try_tick = lambda _: 1 / 0
     with pytest.raises(ZeroDivisionError):

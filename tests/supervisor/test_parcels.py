@@ -16,7 +16,7 @@ def write_path(place: str) -> None:
     Path(place).write_text("\n".join(sys.path))
 
 
-def test_a_process_begins_with_the_path_of_partbox_whatever_the_application_has_made_of_its_own(
+def test_a_worker_process_begins_with_the_sys_path_of_partbox_whatever_the_application_did_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "path", ["/of/the/application", str(Path(__file__).parent)])
@@ -55,13 +55,15 @@ def test_nothing_that_other_threads_see_changes_while_a_process_is_spawned(
     assert sys.path is given
 
 
-def test_a_job_travels_with_the_path_of_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_pickled_with_the_sys_path_of_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/of/the/application", *PATH])
     _, (_, path) = PicklableJob(None).__reduce__()
     assert path == ["/of/the/application", *dict.fromkeys(PATH)]
 
 
-def test_a_process_of_the_applications_own_gets_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_the_application_spawns_itself_gets_its_sys_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sys, "path", ["/of/the/application", *sys.path])
     process = multiprocess.get_context("spawn").Process(target=write_path, args=(str(tmp_path / "path"),))
     process.start()

@@ -20,7 +20,7 @@ def calm(nodes: int) -> MembershipView:
 
 
 @given(st.integers(FULL_SHARE_NODES + 1, 1_000))
-def test_one_of_many_nodes_looks_again_within_the_longest_turn_and_at_the_heartbeat_after_it(nodes: int) -> None:
+def test_each_of_many_nodes_checks_its_peers_within_the_longest_rotation(nodes: int) -> None:
     watching, longest = PeerMonitor(SETTINGS, "default"), compute_longest_rotation(nodes, SETTINGS)
     assert (
         0 < watching._compute_pause(calm(nodes)) <= longest - beat_interval(nodes, SETTINGS.heartbeat, SETTINGS.lease)
@@ -33,6 +33,6 @@ def test_one_of_many_nodes_looks_again_within_the_longest_turn_and_at_the_heartb
 
 
 @given(st.integers(1, FULL_SHARE_NODES))
-def test_one_of_few_nodes_looks_every_heartbeat(nodes: int) -> None:
+def test_each_of_few_nodes_checks_its_peers_at_every_heartbeat(nodes: int) -> None:
     assert PeerMonitor(SETTINGS, "default")._compute_pause(calm(nodes)) == 0.0
     assert compute_longest_rotation(nodes, SETTINGS) == SETTINGS.heartbeat

@@ -34,7 +34,7 @@ def calm(nodes, membership_version=1):
 
 
 @pytest.mark.parametrize("nodes", [1, FULL_SHARE_NODES, 3 * FULL_SHARE_NODES])
-def test_what_needs_no_plan_is_read_again_as_often_by_many_nodes_together_as_by_a_few(now, plans, nodes):
+def test_many_nodes_together_recheck_an_unchanged_plan_as_often_as_a_few_nodes(now, plans, nodes):
     planner = Planner("partbox", "default", Observers())
     lasts = RECHECK_SECONDS * max(1, nodes / FULL_SHARE_NODES)
     for later, read in ((0, 1), (lasts - 1, 1), (lasts + 1, 2)):
@@ -43,7 +43,7 @@ def test_what_needs_no_plan_is_read_again_as_often_by_many_nodes_together_as_by_
         assert len(plans) == read
 
 
-def test_it_is_read_at_once_when_somebody_joins_or_a_partition_has_no_assignee(now, plans):
+def test_a_plan_is_made_at_once_when_a_process_joins_or_a_partition_has_no_assignee(now, plans):
     planner = Planner("partbox", "default", Observers())
     planner.plan_if_changed(None, calm(200))
     planner.plan_if_changed(None, calm(201, membership_version=2))

@@ -18,7 +18,7 @@ def membership(dsn) -> Iterator[Membership]:
     made.close()
 
 
-def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membership):
+def test_the_processes_of_a_node_are_notified_of_each_plan_and_of_nothing_else(membership):
     first, second = (RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(2))
     membership.tick([first])
     assert first.slot[PLAN_COUNT] == 1
@@ -28,7 +28,7 @@ def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membershi
     assert (first.slot[PLAN_COUNT], second.slot[PLAN_COUNT]) == (2, 2)
 
 
-def test_those_that_stay_hear_of_the_plan_that_follows_a_death(membership):
+def test_surviving_processes_are_notified_of_the_plan_after_a_death(membership):
     first, second = (RegisteredProcess(Slot.create_local(), os.getpid() + number) for number in range(2))
     membership.tick([first, second])
     before = first.slot[PLAN_COUNT]

@@ -36,7 +36,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "partbox-purge"]
 
 
-def test_a_purger_purges_again_and_again_and_says_what_went_once(dsn, conn, handled, caplog):
+def test_a_purger_purges_repeatedly_and_logs_removed_records_once(dsn, conn, handled, caplog):
     caplog.set_level(logging.INFO, "partbox.purge")
     with Outbox(dsn, **SOON).purger():
         eventually(lambda: caplog.messages)  # the key is not for the first purge
@@ -48,14 +48,14 @@ def test_a_purger_purges_again_and_again_and_says_what_went_once(dsn, conn, hand
     assert said == [("INFO", "purged 600 records"), ("INFO", "purged 1 idempotency key")]
 
 
-def test_a_purger_of_an_outbox_without_subscription_goes_by_age(dsn, conn):
+def test_a_purger_of_an_outbox_without_subscriptions_purges_by_age(dsn, conn):
     conn.execute(OLD)
     conn.execute("delete from partbox.partition; delete from partbox.subscription")
     with Outbox(dsn, **SOON).purger():
         eventually(lambda: left(conn) == 0)
 
 
-def test_the_first_purge_is_not_at_the_start(dsn, conn, handled):
+def test_a_purger_does_not_purge_at_its_start(dsn, conn, handled):
     with Outbox(dsn, purge_interval="1h").purger():
         assert threads() == ["partbox-purge"]
         assert left(conn) == 600
@@ -146,7 +146,7 @@ def test_a_node_of_worker_processes_purges(dsn, conn, handled):
     assert threads() == []
 
 
-def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
+def test_a_disabled_worker_purges_nothing(dsn, conn, handled):
     outbox = idle(dsn, enabled=False)
     with outbox.worker():
         assert threads() == []
@@ -161,7 +161,7 @@ def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
 
 
 @pytest.mark.parametrize("total", [450, pytest.param(3_000, marks=pytest.mark.soak)])
-def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn, total):
+def test_only_handled_records_are_purged_while_publishers_and_a_worker_run(dsn, conn, total):
     """Everything expires at once here: what is purged too early is never handled."""
     outbox = Outbox(dsn, retain_done=0, purge_batch=50, **SOON)
     handled: list[int] = []
@@ -184,7 +184,7 @@ def test_beside_publishers_and_a_worker_only_what_was_handled_goes(dsn, conn, to
     assert sorted(handled) == [*range(total)]
 
 
-def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, monkeypatch):
+def test_each_of_many_nodes_checks_the_segments_only_when_it_is_its_turn(dsn, conn, monkeypatch):
     drawn, looked = [], threading.Event()
     draws = iter([0.9, 0.6, 0.4])  # 20 nodes: each takes half of the turns
 
@@ -203,7 +203,7 @@ def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, 
     assert drawn[:4] == [0.9, 0.6, 0.4, "looks"]
 
 
-def test_the_nodes_take_turns_by_their_number_at_the_last_look(dsn, conn):
+def test_nodes_take_turns_according_to_their_number_at_the_last_check(dsn, conn):
     with idle(dsn).worker() as worker:
         worker._membership._peers.node_count = 200
         assert worker._purging._count_nodes() == 200

@@ -5,20 +5,20 @@ import pytest
 from partbox.supervisor.restart_backoff import RestartBackoff
 
 
-def test_each_death_in_a_row_waits_longer_up_to_ten_seconds():
+def test_each_death_in_a_row_delays_the_restart_longer_up_to_ten_seconds():
     deaths = RestartBackoff()
     pauses = [deaths.note_death(float(at), lived=1.0) for at in range(9)]
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0])
 
 
-def test_one_that_had_lived_for_long_is_replaced_at_once():
+def test_a_process_that_had_lived_for_long_is_replaced_at_once():
     deaths = RestartBackoff()
     for at in range(4):
         deaths.note_death(float(at), lived=1.0)
     assert deaths.note_death(100.0, lived=11.0) == pytest.approx(0.1)
 
 
-def test_five_within_a_minute_are_a_crash_loop_until_a_minute_has_passed():
+def test_five_deaths_within_a_minute_are_a_crash_loop_until_a_minute_has_passed():
     deaths = RestartBackoff()
     for at in (0.0, 10.0, 20.0, 30.0):
         deaths.note_death(at, lived=1.0)

@@ -27,7 +27,7 @@ def test_processes_are_killed_after_the_drain_timeout_and_a_little_more(clock):
     assert [end.is_kill_due(100.0 + 15.0 + DRAIN_GRACE + late) for late in (-0.1, 0.0, 1.0)] == [False, True, True]
 
 
-def test_asking_again_gives_no_more_time_and_at_once_leaves_none(clock):
+def test_a_second_stop_gives_no_more_time_and_a_kill_leaves_none(clock):
     end = Shutdown()
     end.ask_to_drain(1.0)
     clock.now = 102.0
@@ -39,7 +39,7 @@ def test_asking_again_gives_no_more_time_and_at_once_leaves_none(clock):
     assert end.is_kill_due(102.0)
 
 
-def test_it_is_overdue_only_when_all_was_killed_and_the_loop_runs_on(clock):
+def test_a_shutdown_is_overdue_only_if_the_loop_runs_on_after_all_processes_were_killed(clock):
     end = Shutdown()
     end.ask_to_kill()
     assert not end.is_overdue
@@ -51,7 +51,7 @@ def test_it_is_overdue_only_when_all_was_killed_and_the_loop_runs_on(clock):
     assert end.is_overdue, "a second kill begins no new wait"
 
 
-def test_a_wait_ends_when_it_is_woken_and_a_closed_pipe_wakes_nobody():
+def test_a_wake_pipe_ends_a_wait_and_ignores_wakes_once_it_is_closed():
     pipe = WakePipe()
     assert not pipe.wait([], 0.0)
     pipe.wake()

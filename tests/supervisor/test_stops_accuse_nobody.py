@@ -60,7 +60,7 @@ def rig(dsn, conn) -> Iterator[Node]:
 
 
 @pytest.mark.thorough
-def test_a_sigkill_of_a_process_accuses_what_it_ran_and_a_kill_of_the_node_takes_the_next_charge_back(rig):
+def test_a_sigkill_of_a_process_charges_its_events_and_a_kill_of_the_node_withdraws_the_next_charge(rig):
     node = rig.start()
     pid = rig.runs(node)
     os.kill(pid, signal.SIGKILL)
@@ -96,19 +96,19 @@ def suspects(conn: psycopg.Connection) -> int:
     return count
 
 
-def test_a_process_that_was_told_to_end_accuses_nobody_whoever_told_it(membership, owner, conn):
+def test_a_process_that_was_told_to_end_makes_nothing_suspect_whoever_told_it(membership, owner, conn):
     owner.slot[STOPPING] = 1.0  # as the signal SIGTERM does, and a handler that was given up
     membership.bury([owner])
     assert suspects(conn) == 0
 
 
-def test_a_process_that_nobody_told_to_end_accuses(membership, owner, conn):
+def test_a_process_that_ends_without_being_told_makes_its_partitions_suspect(membership, owner, conn):
     membership.bury([owner])
     assert suspects(conn) == 256
 
 
 @pytest.mark.parametrize("vouched", [True, False])
-def test_the_first_tick_of_a_stop_says_so_also_of_a_silent_process(membership, owner, conn, vouched):
+def test_the_first_tick_of_a_stop_records_it_for_a_silent_process_too(membership, owner, conn, vouched):
     """Its node may be gone before it could bury it."""
     owner.is_draining, owner.is_vouched = True, vouched
     membership.tick([owner])

@@ -15,7 +15,7 @@ from partbox.text.wording import describe_exit, format_count
         (1, 3, "moving 1 partition, so that 3 processes have even shares"),
     ],
 )
-def test_a_plan_says_what_moves_and_why(moved, members, said):
+def test_the_text_of_a_plan_says_what_moves_and_why(moved, members, said):
     assert describe_plan(moved, members) == said
 
 
@@ -27,7 +27,7 @@ def test_a_plan_says_what_moves_and_why(moved, members, said):
         (0, 3, "3 partitions had no living owner, and may be claimed"),
     ],
 )
-def test_a_burial_says_what_is_left(buried, freed, said):
+def test_the_text_of_a_burial_says_which_partitions_are_left(buried, freed, said):
     assert describe_burial(buried, freed) == said
 
 
@@ -40,7 +40,7 @@ def test_a_burial_says_what_is_left(buried, freed, said):
         (3, "ended with exit code 3"),
     ],
 )
-def test_an_exit_code_is_said_in_words(code, said):
+def test_an_exit_code_is_put_into_words(code, said):
     assert describe_exit(code) == said
 
 
@@ -48,5 +48,5 @@ def test_an_exit_code_is_said_in_words(code, said):
     ("number", "what", "said"),
     [(1, "process", "1 process"), (2, "process", "2 processes"), (1_000, "record", "1,000 records"), (0, "a", "0 as")],
 )
-def test_things_are_counted_in_their_number(number, what, said):
+def test_counted_nouns_are_singular_or_plural(number, what, said):
     assert format_count(number, what) == said

@@ -31,7 +31,7 @@ def tell(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("handler", "interval"), [(awaited, SWITCH_INTERVAL), (sync, USUAL)])
-def test_it_is_short_where_all_handlers_run_in_the_event_loop_and_pythons_own_elsewhere(
+def test_the_switch_interval_is_short_only_if_all_handlers_run_in_the_event_loop(
     dsn: str, conn: Connection[Any], tmp_path: Path, handler: Callable[[Path], Any], interval: float
 ) -> None:
     outbox, told = Outbox(dsn), tmp_path / "told"

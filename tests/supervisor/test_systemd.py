@@ -71,7 +71,7 @@ def looked(told: Told, *nodes) -> SystemdService:
         "all stop",
     ],
 )
-def test_it_is_ready_when_all_work_that_can(nodes, said):
+def test_a_service_is_ready_when_every_node_that_can_work_does(nodes, said):
     assert [*list_reached_states(nodes)] == said
 
 
@@ -89,18 +89,18 @@ def test_it_is_ready_when_all_work_that_can(nodes, said):
     ],
     ids=["works", "loop hangs", "starts", "has stopped", "has died", "all silent", "database away", "another is away"],
 )
-def test_it_lives_unless_a_restart_would_help(its, alive):
+def test_a_service_counts_as_alive_unless_a_restart_would_help(its, alive):
     assert is_alive(its, within=5.0) is alive
 
 
-def test_one_loop_that_hangs_keeps_the_sign_of_life_back():
+def test_one_hanging_loop_withholds_the_sign_of_life_of_the_service():
     looked(told := Told(), vitals(), vitals())
     assert told.said[0]["WATCHDOG"] == "1"
     looked(told := Told(), vitals(), vitals(loop_age=6.0))
     assert "WATCHDOG" not in told.said[0]
 
 
-def test_a_status_names_what_each_database_has_and_what_hinders_it():
+def test_the_status_names_the_partitions_of_each_database_and_any_hindrance():
     assert (
         format_status_line([("", vitals(process(partitions=100), process(partitions=28)))])
         == "128 partitions in 2 processes"
@@ -109,7 +109,7 @@ def test_a_status_names_what_each_database_has_and_what_hinders_it():
     assert said == "a: 256 partitions in 1 process; b: 0 partitions in 1 process, cannot connect"
 
 
-def test_what_was_not_taken_is_said_again():
+def test_a_notification_that_systemd_did_not_take_is_sent_again():
     told = Told()
     told.full = True
     made = looked(told, vitals())
@@ -120,7 +120,7 @@ def test_what_was_not_taken_is_said_again():
     assert [sorted(each) for each in told.said] == [["READY", "STATUS", "WATCHDOG"]]
 
 
-def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
+def test_the_notify_socket_is_read_from_the_environment_and_removed_there(tmp_path):
     surroundings = {
         "NOTIFY_SOCKET": "@name",
         "WATCHDOG_USEC": "30000000",
@@ -142,19 +142,19 @@ def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
         ({}, None),
     ],
 )
-def test_the_watchdog_of_another_process_is_not_ours(surroundings, watchdog):
+def test_a_watchdog_setting_for_another_process_is_ignored(surroundings, watchdog):
     found = take_socket({"NOTIFY_SOCKET": "/run/notify", **surroundings})
     assert found.watchdog_seconds == watchdog
     found.close()
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative"])
-def test_an_address_that_is_no_socket_here_is_none(address):
+def test_an_address_that_is_no_unix_socket_is_ignored(address):
     assert take_socket({"NOTIFY_SOCKET": address}) is None
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_a_message_is_one_datagram_of_a_line_a_value(tmp_path, kind):
+def test_a_notification_is_one_datagram_with_one_line_for_each_value(tmp_path, kind):
     address = str(tmp_path / "notify") if kind == "path" else f"@partbox-{os.getpid()}-{tmp_path.name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
         reader.bind(f"\0{address[1:]}" if kind == "abstract" else address)
@@ -166,13 +166,13 @@ def test_a_message_is_one_datagram_of_a_line_a_value(tmp_path, kind):
         ours.close()
 
 
-def test_a_reader_that_is_away_is_no_error(tmp_path):
+def test_a_notification_without_a_reader_is_no_error(tmp_path):
     ours = NotifySocket(str(tmp_path / "nobody"))
     assert not ours.send(READY="1")
     ours.close()
 
 
-def test_an_application_that_runs_nodes_in_a_thread_of_its_own_speaks_for_itself(monkeypatch):
+def test_partbox_does_not_notify_systemd_for_an_application_that_runs_nodes_in_its_own_thread(monkeypatch):
     import threading
 
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")

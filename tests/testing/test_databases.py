@@ -42,7 +42,7 @@ def shelf(server: Server, sessions: Sessions) -> Iterator[Shelf]:
         shelf.close()
 
 
-def test_tables_that_refer_to_each_other_are_put_back_in_place(shelf):
+def test_tables_that_refer_to_each_other_are_reset_in_place(shelf):
     for _ in range(3):
         with psycopg.connect(shelf.lend()) as conn:
             assert conn.execute(ORDERS).fetchall() == [(1, "Eve")]
@@ -55,7 +55,7 @@ def test_tables_that_refer_to_each_other_are_put_back_in_place(shelf):
     assert shelf.clones == 1
 
 
-def test_a_change_of_the_applications_own_tables_makes_a_clone(shelf):
+def test_a_change_of_the_definition_of_application_tables_makes_a_new_clone(shelf):
     with psycopg.connect(shelf.lend()) as conn:
         conn.execute("alter table plain add c int")
     shelf.take_back()
@@ -65,7 +65,7 @@ def test_a_change_of_the_applications_own_tables_makes_a_clone(shelf):
     assert shelf.clones == 2
 
 
-def test_connections_of_the_kit_stay_and_what_is_written_through_them_is_put_back(shelf, sessions, shop):
+def test_connections_of_the_kit_stay_open_and_their_writes_are_reset(shelf, sessions, shop):
     pids = set()
     for _ in range(3):
         dsn = shelf.lend()
@@ -80,7 +80,7 @@ def test_connections_of_the_kit_stay_and_what_is_written_through_them_is_put_bac
     assert len(pids) == 1
 
 
-def test_a_connection_that_a_test_has_ended_is_made_anew(shelf, sessions, shop):
+def test_a_connection_that_a_test_has_ended_is_replaced(shelf, sessions, shop):
     dsn = shelf.lend()
     with Kit(shop.outbox, dsn, sessions=sessions) as kit:
         kit.publish("Noted", 1)
@@ -98,7 +98,7 @@ def test_a_connection_that_a_test_has_ended_is_made_anew(shelf, sessions, shop):
     shelf.take_back()
 
 
-def test_a_transaction_that_was_left_open_on_a_connection_that_stays_is_gone(shelf, sessions, shop):
+def test_a_transaction_left_open_on_a_reused_connection_is_rolled_back(shelf, sessions, shop):
     with Kit(shop.outbox, shelf.lend(), sessions=sessions) as kit:
         kit._drainer.connection().execute("begin")
         kit._drainer.connection().execute("insert into public.plain (b) values (1)")

@@ -38,13 +38,13 @@ def test_a_wrong_field_is_named_with_its_value(fields, said):
         delivered("T", 1, **fields)
 
 
-def test_an_event_of_another_time_was_available_then():
+def test_a_delivered_event_with_a_past_creation_time_was_available_then():
     then = datetime(2020, 1, 1, tzinfo=UTC)
     event = delivered("T", 1, created_at=then, available_at=then + timedelta(hours=1))
     assert (event.created_at, event.occurred_at, event.available_at) == (then, then, then + timedelta(hours=1))
 
 
-def test_it_has_what_it_was_given():
+def test_a_delivered_event_has_the_fields_that_it_was_given():
     event = delivered(
         "OrderPlaced", {"total": 42}, aggregate_type="Order", aggregate_id=7, tenant_id="acme", attempt=3, epoch=5,
         id=9, headers={"trace": "x"}, idempotency_key="key", subscription="audit",
@@ -57,7 +57,7 @@ def test_it_has_what_it_was_given():
         delivered("OrderPlaced", {"total": "much"}).payload_as(Order)
 
 
-def test_its_times_are_those_of_a_publishing_now_or_then():
+def test_the_times_of_a_delivered_event_are_those_of_a_publish_now_or_at_the_given_time():
     then = datetime(2020, 2, 29, 12, 0, 0, 17, tzinfo=UTC)
     event = delivered(Event("T", 1, deliver_after=timedelta(hours=1)), created_at=then)
     assert (event.created_at, event.occurred_at, event.available_at) == (then, then, then + timedelta(hours=1))
@@ -67,7 +67,7 @@ def test_its_times_are_those_of_a_publishing_now_or_then():
     assert not delivered("T", 1).is_delayed
 
 
-def test_its_payload_goes_through_the_codecs():
+def test_the_payload_of_a_delivered_event_goes_through_the_codecs():
     class Reversed:
         def encode(self, value: str, /) -> bytes:
             return value[::-1].encode()
@@ -85,14 +85,14 @@ def test_its_payload_goes_through_the_codecs():
     ("arguments", "said"),
     [(("T", object()), "cannot be written"), (("", 1), "event_type is empty"), (("T",), "has no payload")],
 )
-def test_what_cannot_be_published_cannot_be_delivered(arguments, said):
+def test_arguments_that_cannot_be_published_are_refused_by_delivered(arguments, said):
     with pytest.raises(PublishError, match=said):
         delivered(*arguments)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(event=events(idempotency_key=st.none()))
-def test_it_equals_what_a_worker_hands_over(kit: Kit, event: Event):
+def test_a_delivered_event_equals_the_one_that_a_worker_passes_to_a_handler(kit: Kit, event: Event):
     kit.forget()
     got = []
     kit.outbox.handlers._registered.clear()

@@ -27,7 +27,7 @@ def test_events_of_all_aggregates_and_kinds_are_handed_over_in_the_order_of_the_
     assert kit.drain() == []
 
 
-def test_every_way_to_end_is_told(kit):
+def test_a_drain_reports_every_kind_of_outcome(kit):
     for kind, payload in (("Noted", 1), ("Failing", 2), ("Later", 3), ("Hopeless", 4), ("Harmless", 5), ("Unknown", 6)):
         kit.publish(kind, payload)
     drained = kit.drain()
@@ -50,7 +50,7 @@ def test_every_way_to_end_is_told(kit):
     assert noted.handler.endswith("noted")
 
 
-def test_what_waits_behind_a_failed_event_of_its_aggregate_is_held_and_runs_in_order_later(kit, shop):
+def test_an_event_behind_a_failed_one_of_its_aggregate_is_held_and_runs_in_order_later(kit, shop):
     kit.publish("Failing", 1, aggregate_id="7")
     kit.publish("Noted", 2, aggregate_id="7")
     kit.publish("Noted", 3, aggregate_id="8")
@@ -65,14 +65,14 @@ def test_what_waits_behind_a_failed_event_of_its_aggregate_is_held_and_runs_in_o
 
 
 @pytest.mark.parametrize("kind", ["Later", "SoonAgain"])
-def test_what_is_due_again_at_once_waits_for_the_next_drain(kit, shop, kind):
+def test_an_event_that_is_due_again_at_once_waits_for_the_next_drain(kit, shop, kind):
     kit.publish(kind, 1, aggregate_id="7")
     for drain in range(1, 4):
         kit.drain()
         assert shop.seen == [1] * drain
 
 
-def test_a_retry_that_blocks_nothing_lets_others_of_its_aggregate_go_on(kit, shop):
+def test_a_retry_that_does_not_block_lets_later_events_of_its_aggregate_go_on(kit, shop):
     @shop.outbox.on("Loose", on_failure="continue")
     def loose(event: DeliveredEvent) -> None:
         shop.note(event)
@@ -86,7 +86,7 @@ def test_a_retry_that_blocks_nothing_lets_others_of_its_aggregate_go_on(kit, sho
     assert shop.seen == ["loose", "behind"] * 2
 
 
-def test_time_that_passes_makes_delayed_events_and_retries_due_and_nothing_else_does(kit, shop):
+def test_only_advancing_the_time_makes_delayed_events_and_retries_due(kit, shop):
     kit.publish("Noted", 1, deliver_after=3_600)
     kit.publish("Failing", 2)
     assert of(kit.drain()) == [("Failing", "retrying", 1)]
@@ -99,14 +99,14 @@ def test_time_that_passes_makes_delayed_events_and_retries_due_and_nothing_else_
     assert of(kit.drain()) == [("Noted", "done", 0), ("Failing", "dead", 3), ("Noted", "done", 0)]
 
 
-def test_what_handlers_publish_is_delivered_too(kit, shop):
+def test_events_that_handlers_publish_are_delivered_in_the_same_drain(kit, shop):
     kit.publish("Chained", 1, aggregate_id="7")
     kit.publish("Chained", 2, aggregate_id="8")
     kit.drain().assert_done()
     assert shop.seen == [1, 2]
 
 
-def test_a_handler_that_publishes_what_it_handles_does_not_go_on_for_ever(kit, shop, monkeypatch):
+def test_a_drain_ends_though_a_handler_publishes_events_that_it_handles_itself(kit, shop, monkeypatch):
     monkeypatch.setattr("partbox.testing.drain.MOST", 20)
 
     @shop.outbox.on("Endless")
@@ -126,7 +126,7 @@ def test_lists_are_handed_over_as_lists(kit, shop):
     assert [sorted(each) for each in shop.seen] == [[0, 1, 2, 3, 4]]
 
 
-def test_effects_of_a_transactional_handler_and_its_failure_are_those_of_production(kit, shop, conn):
+def test_a_transactional_handler_takes_effect_and_fails_as_in_production(kit, shop, conn):
     for number in (12, 13, 14):
         kit.publish("Effected", number, aggregate_id=str(number))
     assert of(kit.drain()) == [("Effected", "done", 0), ("Effected", "retrying", 1), ("Effected", "done", 0)]
@@ -156,7 +156,7 @@ def test_the_dead_letter_hook_is_called_in_the_same_drain(kit, shop):
     assert letters == [(4, "never")]
 
 
-def test_interceptors_and_observers_of_the_application_are_there(kit, shop):
+def test_interceptors_and_observers_of_the_application_are_active_in_a_drain(kit, shop):
     class Around:
         def before(self, event: DeliveredEvent) -> None:
             shop.seen.append("before")
@@ -195,7 +195,7 @@ def test_another_subscription_is_drained_by_its_name(kit, shop):
     assert shop.seen == ["audit", 1]
 
 
-def test_nothing_is_delivered_of_a_paused_subscription_nor_of_what_is_not_committed(kit, shop, dsn):
+def test_a_drain_delivers_no_event_of_a_paused_subscription_and_no_uncommitted_one(kit, shop, dsn):
     with psycopg.connect(dsn) as open_one:
         shop.outbox.publish(open_one, "Noted", 1)
         assert kit.drain() == []
@@ -206,7 +206,7 @@ def test_nothing_is_delivered_of_a_paused_subscription_nor_of_what_is_not_commit
     kit.drain().assert_done()
 
 
-def test_a_subscription_without_a_handler_or_that_is_not_there_is_refused(kit, shop):
+def test_a_subscription_that_has_no_handler_or_does_not_exist_is_refused(kit, shop):
     with pytest.raises(RegistrationError, match="subscription 'audit' has no handler"):
         kit.drain("audit")
     shop.outbox.on("Noted", subscription="audit")(print)
@@ -222,7 +222,7 @@ def test_beside_a_worker_a_drain_is_refused(kit, shop):
     kit.drain().assert_done()
 
 
-def test_what_a_worker_owned_that_died_is_delivered_when_its_lease_is_over(kit, shop, conn):
+def test_events_of_a_dead_worker_are_delivered_when_its_lease_is_over(kit, shop, conn):
     register = """insert into partbox.instance (subscription, node, hostname, pid, version, lease)
                   values ('default', 'gone', '', 1, '', %s * interval '1 s') returning instance_id"""
     ((dead,),) = conn.execute(register, [3_600]).fetchall()
@@ -235,7 +235,7 @@ def test_what_a_worker_owned_that_died_is_delivered_when_its_lease_is_over(kit, 
     assert owners(kit) == 0
 
 
-def test_an_application_that_delivers_nothing_in_tests_is_drained_all_the_same(dsn, shop):
+def test_an_application_with_partbox_disabled_is_drained_all_the_same(dsn, shop):
     outbox = Outbox(dsn, enabled=False)
     outbox.on("Noted")(shop.note)
     with Kit(outbox) as kit:
@@ -246,7 +246,7 @@ def test_an_application_that_delivers_nothing_in_tests_is_drained_all_the_same(d
 @pytest.mark.parametrize(
     "end", [KeyboardInterrupt(), pytest.fail.Exception("enough"), pytest.skip.Exception("not now")]
 )
-def test_what_ends_the_test_goes_through_a_handler_and_leaves_nothing_owned(kit, shop, end):
+def test_an_exception_that_ends_the_test_passes_through_a_drain_and_leaves_nothing_owned(kit, shop, end):
     @shop.outbox.on("Ending")
     def ending(event: DeliveredEvent) -> None:
         raise end
@@ -261,7 +261,7 @@ def test_what_ends_the_test_goes_through_a_handler_and_leaves_nothing_owned(kit,
     assert shop.seen == [2]
 
 
-def test_a_system_exit_is_the_handlers_error(kit, shop):
+def test_a_system_exit_within_a_handler_is_an_error_of_its_event(kit, shop):
     shop.outbox.on("Leaving")(lambda event: exit(3))
     kit.publish("Leaving", 1)
     (left,) = kit.drain()
@@ -299,7 +299,7 @@ def test_a_lost_connection_is_an_error_and_the_next_drain_works(kit, shop, conn)
     assert shop.seen == [1, 2, 2]
 
 
-async def test_in_an_event_loop_async_handlers_run_in_it_and_others_in_a_thread(kit, shop):
+async def test_a_drain_in_an_event_loop_runs_async_handlers_in_it_and_others_in_a_thread(kit, shop):
     loop = asyncio.get_running_loop()
 
     @shop.outbox.on("Where")
@@ -337,7 +337,7 @@ def test_an_async_handler_beyond_its_timeout_is_cancelled(kit, shop):
     assert (settled.state, type(settled.error)) == ("retrying", TimeoutError)
 
 
-def test_the_message_of_what_is_not_done_names_each_event_and_the_first_error(kit):
+def test_the_message_of_assert_done_names_each_unfinished_event_and_the_first_error(kit):
     with pytest.raises(AssertionError, match="nothing was due: is what was published committed"):
         kit.drain().assert_done()
     kit.publish("Noted", 1, aggregate_id="7")
@@ -361,7 +361,7 @@ def owners(kit: Kit) -> int:
     return int(count)
 
 
-def test_what_is_held_behind_a_head_that_is_gone_is_due(kit, shop, conn):
+def test_an_event_held_behind_a_record_that_was_deleted_is_due(kit, shop, conn):
     kit.publish("Failing", 1, aggregate_id="7")
     kit.publish("Noted", 2, aggregate_id="7")
     kit.drain()

@@ -26,7 +26,7 @@ def orders(kit: Kit) -> Kit:
     return kit
 
 
-def test_what_was_published_is_found_by_its_fields_and_in_order(orders):
+def test_published_events_are_found_by_their_fields_and_in_order(orders):
     assert orders.published("Noted").payloads == [{"total": 1}, {"total": 2}]
     assert orders.published(Kind.PLACED, aggregate_id=7).one().tenant_id == "acme"
     assert [event.event_type for event in orders.published(aggregate_id="7")] == ["Noted", "Awaited"]
@@ -35,12 +35,12 @@ def test_what_was_published_is_found_by_its_fields_and_in_order(orders):
     assert len(orders.published().all) == 3
 
 
-def test_what_was_published_is_still_found_when_it_was_delivered(orders):
+def test_published_events_are_still_found_after_their_delivery(orders):
     orders.drain()
     assert len(orders.published()) == 3
 
 
-def test_a_connection_sees_what_its_open_transaction_has_published(kit, shop, dsn):
+def test_a_connection_sees_events_published_in_its_open_transaction(kit, shop, dsn):
     with psycopg.connect(dsn) as conn:
         shop.outbox.publish(conn, "Noted", 1)
         assert kit.published("Noted", conn=conn).payloads == [1]
@@ -49,7 +49,7 @@ def test_a_connection_sees_what_its_open_transaction_has_published(kit, shop, ds
         assert kit.published("Noted", conn=conn) == []
 
 
-async def test_so_does_an_asynchronous_one(kit, shop, dsn):
+async def test_an_asynchronous_connection_sees_events_published_in_its_open_transaction(kit, shop, dsn):
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         await shop.outbox.publish_async(conn, "Noted", 1)
         assert (await kit.published_async("Noted", conn=conn)).payloads == [1]
@@ -99,7 +99,7 @@ def test_the_next_deliveries_fail_with_the_error_that_a_test_wants(kit, shop):
         (OSError(), "2", "times must be 1 or more, not '2'"),
     ],
 )
-def test_what_cannot_be_raised_is_refused(kit, error, times, said):
+def test_an_object_that_cannot_be_raised_is_refused_as_an_error(kit, error, times, said):
     with pytest.raises((TypeError, ValueError), match=said):
         kit.fail_next("Noted", error, times)
 
@@ -126,7 +126,7 @@ def test_a_recording_sink_keeps_messages_and_fails_when_it_is_told_to(kit, shop)
     assert sink.messages == []
 
 
-def test_a_slow_broker_takes_its_time(kit, shop, monkeypatch):
+def test_a_recording_sink_can_imitate_a_slow_broker(kit, shop, monkeypatch):
     naps = []
     monkeypatch.setattr("partbox.testing.kit.asyncio.sleep", lambda seconds: naps.append(seconds) or _nothing())
     shop.outbox.on("Sent")(RecordingSink(delay=3))
@@ -143,7 +143,7 @@ class Broker(Sink):
         raise AssertionError("a test must not come here")
 
 
-def test_the_sinks_of_an_application_are_recorded_with_their_topics_and_are_back_afterwards(shop, dsn):
+def test_sinks_of_an_application_are_recorded_with_their_topics_and_restored_afterwards(shop, dsn):
     shop.outbox.on("Sent")(Broker("orders"))
     shop.outbox.on("Billed")(Broker("bills"))
     with Kit(shop.outbox, dsn) as kit:
@@ -157,12 +157,12 @@ def test_the_sinks_of_an_application_are_recorded_with_their_topics_and_are_back
         assert kit.drain().states == ["retrying"]
 
 
-def test_where_there_is_no_sink_none_is_recorded(kit):
+def test_recording_the_sinks_of_an_outbox_without_sinks_is_refused(kit):
     with pytest.raises(PartboxError, match="no sink is registered with this outbox"):
         kit.record_sinks()
 
 
-def test_the_outbox_is_given_back_as_it_was(shop, dsn):
+def test_the_kit_restores_the_outbox_as_it_was(shop, dsn):
     before = dict(vars(shop.outbox))
     with Kit(shop.outbox, dsn) as kit:
         shop.outbox.on("OfThisTest")(print)
@@ -182,7 +182,7 @@ def test_the_outbox_is_given_back_as_it_was(shop, dsn):
         kit.published()
 
 
-def test_without_a_dsn_the_outbox_stays_where_it_is(dsn):
+def test_a_kit_without_a_dsn_uses_the_database_of_the_outbox(dsn):
     outbox = Outbox(dsn)
     with Kit(outbox) as kit:
         kit.publish("Noted", 1)
@@ -190,7 +190,7 @@ def test_without_a_dsn_the_outbox_stays_where_it_is(dsn):
         assert kit.published().payloads == [1]
 
 
-def test_an_outbox_that_is_emptied_has_published_nothing_and_goes_on(kit, conn):
+def test_forget_empties_the_outbox_which_then_goes_on_working(kit, conn):
     kit.publish("Noted", 1, aggregate_id="7", idempotency_key="once")
     kit.publish("Failing", 1, aggregate_id="8")
     kit.drain()
@@ -206,7 +206,7 @@ def test_an_outbox_that_is_emptied_has_published_nothing_and_goes_on(kit, conn):
     assert kit.drain().states == ["done", "done"]
 
 
-def test_another_schema_is_as_good(server, empty_dsn):
+def test_the_kit_works_with_another_schema(server, empty_dsn):
     from partbox.db.schema.migrate import migrate
 
     migrate(empty_dsn, 'ship"ped')
@@ -221,7 +221,7 @@ def test_another_schema_is_as_good(server, empty_dsn):
         assert kit.published() == []
 
 
-def test_events_are_handed_to_their_handlers_without_the_log(kit, shop, dsn):
+def test_events_can_be_passed_to_their_handlers_without_the_log(kit, shop, dsn):
     kit.fail_next("Noted", OSError("no"))
     events = [
         delivered(kind, number) for number, kind in enumerate(["Noted", "Noted", "Awaited", "Listed", "Later"], 1)
@@ -245,7 +245,7 @@ def _interrupt(event: DeliveredEvent) -> None:
     raise KeyboardInterrupt
 
 
-def test_the_psycopg_connection_is_found_under_others(conn):
+def test_the_psycopg_connection_is_found_within_connections_of_other_libraries(conn):
     class Wrapper:
         def __init__(self, **inner: Any) -> None:
             vars(self).update(inner)
@@ -258,14 +258,14 @@ def test_the_psycopg_connection_is_found_under_others(conn):
         find_psycopg(Wrapper())
 
 
-def test_an_async_handler_may_be_handed_an_event_where_no_loop_runs(kit, shop):
+def test_an_async_handler_can_be_given_an_event_without_a_running_event_loop(kit, shop):
     kit.handle(delivered("Awaited", Event("Awaited", 1).payload)).assert_done()
     assert shop.seen == [1]
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
 
 
-def test_a_state_of_the_test_takes_the_place_of_the_lifespan_until_the_kit_is_closed(kit, shop):
+def test_a_state_given_by_the_test_replaces_the_lifespan_until_the_kit_is_closed(kit, shop):
     entered, states = [], []
 
     @shop.outbox.lifespan

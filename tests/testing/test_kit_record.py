@@ -28,7 +28,7 @@ def status(conn: psycopg.Connection[Any], record_id: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("key", ["7", None])
-def test_a_record_is_in_the_state_that_was_asked_for_and_a_worker_takes_it_so(
+def test_a_planted_record_has_the_requested_state_and_a_worker_treats_it_accordingly(
     kit: Kit, shop: Any, conn: Any, state: Any, key: str | None
 ):
     blocks = key is not None and state in ("retrying", "deferred", "held", "ready")
@@ -41,7 +41,7 @@ def test_a_record_is_in_the_state_that_was_asked_for_and_a_worker_takes_it_so(
     assert status(conn, record_id)[0] == ("done" if delivered else state)
 
 
-def test_what_is_done_passes_nothing_else(kit: Kit, shop: Any):
+def test_a_record_planted_as_done_does_not_make_earlier_ones_done(kit: Kit, shop: Any):
     """All are of one partition, for they have one key."""
     kit.record(event(1), state="pending")
     kit.record(event(2, available_at=datetime.now(UTC) + timedelta(hours=1)), state="pending")
@@ -53,7 +53,7 @@ def test_what_is_done_passes_nothing_else(kit: Kit, shop: Any):
     assert shop.seen == [1, 4, 2]
 
 
-def test_what_had_not_committed_before_a_done_record_is_still_delivered(kit: Kit, shop: Any, dsn: str):
+def test_an_event_that_commits_after_a_done_record_with_a_higher_id_is_still_delivered(kit: Kit, shop: Any, dsn: str):
     with psycopg.connect(dsn) as late:
         shop.outbox.publish(late, event(1))
         kit.record(event(2), state="done")
@@ -63,7 +63,7 @@ def test_what_had_not_committed_before_a_done_record_is_still_delivered(kit: Kit
     assert shop.seen == [1]
 
 
-def test_a_due_time_is_a_length_or_a_moment(kit: Kit, shop: Any):
+def test_a_due_time_may_be_a_duration_or_a_point_in_time(kit: Kit, shop: Any):
     kit.record(event(1, "a"), state="retrying", attempts=2, due="1h")
     kit.record(event(2, "b"), state="deferred", due=timedelta(hours=1))
     kit.record(event(3, "c"), state="scheduled", due=datetime.now(UTC) + timedelta(hours=1))
@@ -73,7 +73,7 @@ def test_a_due_time_is_a_length_or_a_moment(kit: Kit, shop: Any):
     assert sorted(shop.seen) == [1, 2, 3]
 
 
-def test_attempts_and_errors_are_those_that_were_given(kit: Kit, shop: Any):
+def test_a_planted_record_has_the_given_attempts_and_error(kit: Kit, shop: Any):
     kit.record(Event("Failing", 1, aggregate_id="7"), state="retrying", attempts=2)
     (failed,) = kit.drain()
     assert (failed.state, failed.attempts) == ("dead", 3)
@@ -82,7 +82,7 @@ def test_attempts_and_errors_are_those_that_were_given(kit: Kit, shop: Any):
     assert dead == {3: "no 1", 9: "no mailbox"}
 
 
-def test_a_dead_record_with_a_due_time_is_owed_to_the_hook(kit: Kit, shop: Any):
+def test_a_planted_dead_record_with_a_due_time_is_passed_to_the_dead_letter_hook(kit: Kit, shop: Any):
     letters: list[Any] = []
     kit.outbox.on_dead_letter(lambda event, error: letters.append((event.payload, event.attempt, error)))
     kit.record(event(1), state="dead", attempts=5, due=0, error="gone")
@@ -91,7 +91,7 @@ def test_a_dead_record_with_a_due_time_is_owed_to_the_hook(kit: Kit, shop: Any):
     assert letters == [(1, 5, "gone")]
 
 
-def test_a_handler_that_lets_others_pass_blocks_nothing(kit: Kit, shop: Any, conn: Any):
+def test_a_planted_record_of_a_handler_that_continues_on_failure_blocks_nothing(kit: Kit, shop: Any, conn: Any):
     kit.outbox.register(shop.note, "Free", on_failure="continue", on_dead="block")
     failed = kit.record(Event("Free", 1, aggregate_id="7"), state="retrying")
     dead = kit.record(Event("Free", 2, aggregate_id="8"), state="dead")
@@ -115,14 +115,14 @@ def test_a_handler_that_lets_others_pass_blocks_nothing(kit: Kit, shop: Any, con
         ({"state": "dead", "error": "\0"}, "error .* holds a NUL character"),
     ],
 )
-def test_what_does_not_go_together_is_refused(kit: Kit, given: dict[str, Any], said: str):
+def test_arguments_that_do_not_go_together_are_refused(kit: Kit, given: dict[str, Any], said: str):
     with pytest.raises(PartboxError, match=said):
         kit.record(event(), **given)
     if "there is no" not in said:
         assert not kit.published()
 
 
-def test_beside_a_worker_it_is_refused(kit: Kit, conn: Any):
+def test_planting_a_record_is_refused_while_a_worker_runs(kit: Kit, conn: Any):
     conn.execute("update partbox.partition set owner = gen_random_uuid()")
     with pytest.raises(PartboxError, match="a worker delivers from this database"):
         kit.record(event(), state="dead")

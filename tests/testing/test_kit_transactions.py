@@ -40,7 +40,7 @@ def test_a_handler_with_a_session_writes_into_the_transaction_of_the_test(kit: K
     assert session.scalars(text("select number from effect order by 1")).all() == [1, 4, 5, 6]
 
 
-def test_it_needs_what_has_a_transaction_of_sqlalchemy(kit: Kit, conn: Any) -> None:
+def test_handling_an_event_with_a_session_requires_a_session_or_connection_of_sqlalchemy(kit: Kit, conn: Any) -> None:
     kit.outbox.on("Written", transactional="sqlalchemy")(write)
     with pytest.raises(PartboxError, match="pass the connection that it is to use"):
         kit.handle(delivered("Written", 1))
@@ -56,7 +56,7 @@ def test_an_async_handler_cannot_use_the_transaction_of_the_test(kit: Kit, sessi
         kit.handle(delivered("Written", 1), conn=session)
 
 
-def test_a_drain_hands_over_sessions_too_and_its_next_one_after_a_failed_commit(kit: Kit, conn: Any) -> None:
+def test_a_drain_gives_handlers_sessions_too_and_a_new_one_after_a_failed_commit(kit: Kit, conn: Any) -> None:
     conn.execute("create table fate (number int unique deferrable initially deferred)")
     conn.execute("insert into fate values (2)")
 

@@ -137,7 +137,7 @@ def test_without_a_dsn_each_process_of_a_run_has_an_embedded_server_of_its_own(u
     assert [path.exists() for path in there] == [False, False]
 
 
-def test_what_fails_says_what_there_was_instead(user, server, alone):
+def test_a_failing_test_says_what_was_published_instead(user, server, alone):
     user.makepyfile(FAILING)
     result = run(user, f"--partbox-dsn={server.dsn}")
     result.assert_outcomes(failed=3)
@@ -152,7 +152,7 @@ def test_what_fails_says_what_there_was_instead(user, server, alone):
     result.stdout.fnmatch_lines(["*ValueError: a negative total*"])  # with its traceback in the handler
 
 
-def test_a_run_that_uses_none_of_it_loads_nothing(user):
+def test_a_test_run_that_does_not_use_partbox_loads_nothing_of_it(user):
     user.makepyfile(
         """
         import sys
@@ -166,7 +166,7 @@ def test_a_run_that_uses_none_of_it_loads_nothing(user):
     run(user).assert_outcomes(passed=1)
 
 
-def test_an_outbox_that_is_not_there_is_a_usage_error(user, server, alone):
+def test_an_outbox_that_does_not_exist_is_a_usage_error(user, server, alone):
     user.makeini(f"{INI}partbox_outbox = shop:nothing\n")
     user.makepyfile("def test_it(partbox_kit): ...")
     result = run(user, f"--partbox-dsn={server.dsn}")

@@ -8,7 +8,7 @@ from partbox.text.dsn import parse_dsn
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "psycopg2"])
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-def test_the_driver_of_a_url_of_sqlalchemy_is_to_be_dropped(scheme, driver):
+def test_a_sqlalchemy_url_is_refused_with_the_advice_to_drop_its_driver(scheme, driver):
     with pytest.raises(SettingsError, match=rf"names a driver, .* drop \+{driver}, as in postgresql://") as refused:
         parse_dsn(f"{scheme}+{driver}://user:secret@host/shop")
     assert "secret" not in str(refused.value)
@@ -24,7 +24,7 @@ def test_the_driver_of_a_url_of_sqlalchemy_is_to_be_dropped(scheme, driver):
         ("postgresql://h/d?sslmode", None),
     ],
 )
-def test_a_misspelt_key_gets_the_one_that_was_meant(dsn, meant):
+def test_a_misspelt_key_of_a_dsn_is_refused_with_the_key_that_was_meant(dsn, meant):
     with pytest.raises(SettingsError) as refused:
         parse_dsn(dsn)
     said = str(refused.value)
@@ -32,7 +32,7 @@ def test_a_misspelt_key_gets_the_one_that_was_meant(dsn, meant):
     assert "secret" not in said
 
 
-def test_a_good_one_is_read():
+def test_a_valid_dsn_is_read():
     assert parse_dsn("postgresql://u@h:5433/d?sslmode=require") == {
         "user": "u", "host": "h", "port": "5433", "dbname": "d", "sslmode": "require",
     }  # fmt: skip

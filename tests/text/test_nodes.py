@@ -39,7 +39,7 @@ def test_supervisors_of_one_host_are_numbered_in_the_order_of_their_starts():
     assert names(a_process(5, second), a_process(6, first, "web-2")) == ["web-1", "web-2"]
 
 
-def test_processes_that_do_not_say_theirs_are_one_node_as_before():
+def test_processes_without_a_supervisor_id_are_one_node_as_before():
     assert names(a_process(1, None), a_process(2, None)) == ["web-1", "web-1"]
     assert names(a_process(1, None), a_process(2, UUID(int=1))) == ["web-1", "web-1 (2)"]
 

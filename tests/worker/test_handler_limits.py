@@ -27,7 +27,7 @@ def kinds(routes):
     return {each.handler.name: each.run_kind for each in routes.list_registered()}
 
 
-def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_given_no_more(routes):
+def test_limits_given_while_a_worker_runs_replace_the_declared_ones_until_they_are_withdrawn(routes):
     limits = HandlerLimits(routes, Engine().limits)
     limits.override_limits({})
     declared = {"charge": Limit(Rate(5), 2, "tenant_id"), "mail": Limit(at_once=1)}

@@ -61,7 +61,7 @@ def read_until(process: Command, word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["setting up", "measuring"])
-def test_ctrl_c_ends_it_with_130_and_leaves_nothing_behind(started, schemas, empty_dsn, word):
+def test_ctrl_c_ends_the_bench_with_130_and_leaves_nothing_behind(started, schemas, empty_dsn, word):
     process = started("partbox", "bench", "--dsn", empty_dsn, *QUICK_LINE)
     read_until(process, word)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process
@@ -96,7 +96,7 @@ def test_without_a_dsn_the_database_is_an_embedded_one(started, tmp_path):
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_the_database_of_the_environment_is_taken_where_none_is_named(started, schemas, empty_dsn):
+def test_the_bench_uses_the_dsn_of_the_environment_if_no_flag_names_one(started, schemas, empty_dsn):
     process = started("partbox", "bench", "--quick", "--only", "publish-one", "--json", PARTBOX_DSN=empty_dsn)
     out, err = process.communicate()
     assert not json.loads(out)["machine"]["embedded"], err
@@ -113,26 +113,26 @@ def test_a_schema_that_exists_is_refused_with_the_remedy_and_left_alone(told, sc
     assert schemas() == ["partbox_bench"]
 
 
-def test_an_unknown_line_is_one_error_with_the_nearest_name(told):
+def test_an_unknown_measurement_is_one_error_with_the_nearest_name(told):
     code, out, err = told("--only", "drain-curser")
     assert (code, out) == (2, "")
     assert err == "partbox: there is no line 'drain-curser': did you mean drain-cursor?\n"
 
 
-def test_a_server_that_is_not_there_is_one_line(told):
+def test_an_unreachable_server_is_a_one_line_error_of_the_bench(told):
     code, out, err = told("--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim")
     assert (code, out) == (1, "")
     assert "partbox: cannot use the database" in err
     assert "geheim" not in err
 
 
-def test_a_picture_that_cannot_be_drawn_is_refused_before_the_database_is_looked_at(told):
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_database_is_contacted(told):
     code, out, err = told("--dsn", "host=127.0.0.1 port=1 dbname=x", "--plot", "bench.txt")
     assert (code, out) == (1, "")
     assert err == "partbox: --plot cannot write 'bench.txt': name a file such as bench.svg or bench.png\n"
 
 
-def test_the_lines_can_be_listed_without_a_database(told):
+def test_the_measurements_can_be_listed_without_a_database(told):
     code, out, _ = told("--list")
     assert code == 0
     assert [word for word in out.split() if word in NAMES] == NAMES
@@ -141,7 +141,7 @@ def test_the_lines_can_be_listed_without_a_database(told):
     assert [each["name"] for each in json.loads(out)] == ["memory"]
 
 
-def test_a_family_that_fails_fails_its_lines_and_no_others(measured, schemas):
+def test_a_failing_family_of_measurements_fails_its_own_lines_only(measured, schemas):
     def fails_in_the_middle(*_):
         yield Measured("first", 2.0)
         raise PartboxError("the worker processes ended: out of luck")
@@ -152,7 +152,7 @@ def test_a_family_that_fails_fails_its_lines_and_no_others(measured, schemas):
     assert schemas() == []
 
 
-def test_a_statement_that_the_server_refuses_fails_its_lines(measured):
+def test_a_statement_that_the_server_refuses_fails_the_lines_of_its_family(measured):
     def refused(database, _):
         yield Measured("first", float(database.conn.execute("select 1 / 0").fetchone()[0]))
 
@@ -162,7 +162,7 @@ def test_a_statement_that_the_server_refuses_fails_its_lines(measured):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whatever_ends_it_the_schema_is_removed(measured, schemas, error):
+def test_the_schema_is_removed_whatever_ends_the_bench(measured, schemas, error):
     def raises(*_):
         yield Measured("first", 2.0)
         raise error
@@ -175,7 +175,7 @@ def test_whatever_ends_it_the_schema_is_removed(measured, schemas, error):
     assert schemas() == []
 
 
-def test_a_lost_connection_ends_it_and_the_schema_is_removed_by_another(measured, schemas):
+def test_a_lost_connection_ends_the_bench_and_another_connection_removes_the_schema(measured, schemas):
     def loses(database, _):
         database.conn.execute("select pg_terminate_backend(pg_backend_pid())")
         yield Measured("first", 2.0)
@@ -185,7 +185,7 @@ def test_a_lost_connection_ends_it_and_the_schema_is_removed_by_another(measured
     assert schemas() == []
 
 
-def test_what_this_machine_cannot_show_is_skipped_with_the_reason(monkeypatch, empty_dsn):
+def test_a_measurement_that_this_machine_cannot_make_is_skipped_with_the_reason(monkeypatch, empty_dsn):
     monkeypatch.setattr(drain, "usable_processors", lambda: 1)
     monkeypatch.setattr(latency, "is_here", lambda _: False)
     report = perform(BenchPlan(empty_dsn, frozenset({"drain-two", "cpu-100"}), QUICK), StringIO())

@@ -19,7 +19,7 @@ EXACT = {"rebalance-moves": 0, "restart-duplicates": 0, "restart-reordered": 0}
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("group", [*LINES.groups, *GROWTH.groups], ids=lambda group: group.budgets[0].name)
-def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, group):
+def test_each_measurement_yields_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, group):
     names = [each.name for each in group.budgets]
     if "drain-pgq" in names:
         with psycopg.connect(empty_dsn) as conn:
@@ -39,12 +39,12 @@ def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empt
             assert conn.execute("select count(*) from pgq.queue").fetchone() == (0,)
 
 
-def test_pgq_is_skipped_where_it_is_not(empty_dsn):
+def test_pgq_is_skipped_where_it_is_not_installed(empty_dsn):
     report = perform(BenchPlan(empty_dsn, frozenset({"drain-pgq"}), QUICK), StringIO())
     (result,) = report.results
     assert (result.standing, result.note) == ("skipped", "PgQ is not installed on this server")
 
 
-def test_no_two_lines_have_one_name():
+def test_no_two_measurements_have_the_same_name():
     names = [each.name for each in (*LINES.budgets, *GROWTH.budgets)]
     assert len(names) == len(set(names))

@@ -39,7 +39,7 @@ def notes(*numbers: int) -> list[Noted]:
 
 
 @given(RATES, st.floats(min_value=0.01, max_value=100))
-def test_a_ratio_is_that_of_the_rounds_however_fast_each_of_them_was(rates, factor):
+def test_a_ratio_is_taken_within_each_round_however_fast_the_rounds_were(rates, factor):
     assert ratio([rate * factor for rate in rates], rates) == pytest.approx(factor)
 
 
@@ -50,7 +50,7 @@ def test_quantiles_lie_among_the_values_and_in_their_order(values):
 
 
 @given(st.lists(st.floats(min_value=0, max_value=9), min_size=1, max_size=99))
-def test_of_few_values_the_slowest_stands_for_the_p99(values):
+def test_the_slowest_of_a_few_values_is_taken_as_the_p99(values):
     assert quantile(values, 0.99) == max(values)
 
 
@@ -70,7 +70,7 @@ def test_all_sides_of_a_ratio_are_measured_in_turn_and_the_first_round_does_not_
     assert begun == [0, 1, 2]
 
 
-def test_a_ratio_says_how_fast_both_were():
+def test_a_ratio_says_how_fast_both_sides_were():
     found = compared("x", ("ours", [1_000.0, 3_000.0]), ("theirs", [1_000.0, 1_000.0]), "; more")
     assert (found.value, found.note) == (2.0, "ours 2,000/s, theirs 1,000/s; medians of 2 rounds; more")
     assert found.details == {"ours": [1_000.0, 3_000.0], "theirs": [1_000.0, 1_000.0]}
@@ -83,7 +83,7 @@ class CpuTimes(NamedTuple):
     guest: float
 
 
-def test_stolen_time_is_a_part_of_all_time(monkeypatch):
+def test_stolen_time_is_given_as_a_share_of_all_cpu_time(monkeypatch):
     times = iter([CpuTimes(1, 5, 1, 0), CpuTimes(2, 7, 2, 9), CpuTimes(1, 5, 1, 0)])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
     stolen = StolenTime()
@@ -93,12 +93,12 @@ def test_stolen_time_is_a_part_of_all_time(monkeypatch):
     assert stolen.share() is None
 
 
-def test_the_cpu_time_between_two_readings_is_that_of_processes_that_are_still_there():
+def test_the_cpu_time_between_two_readings_counts_processes_that_still_run():
     assert between({1: 2.0, 2: 5.0}, {1: 3.5, 3: 0.25}) == 1.75
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel counts by the tick")
-def test_the_cpu_time_of_a_process_has_that_of_its_threads_that_have_ended():
+def test_the_cpu_time_of_a_process_includes_that_of_its_ended_threads():
     used: list[float] = []
 
     def compute() -> None:
@@ -119,12 +119,12 @@ def test_the_cpu_time_of_a_process_that_has_ended_is_left_out():
     assert by_process([os.getpid(), process.pid]).keys() == {os.getpid()}
 
 
-def test_waiting_without_partbox_is_no_faster_than_the_waits():
+def test_the_baseline_without_partbox_is_no_faster_than_its_waits_allow():
     for measure in (waiting_threads, waiting_tasks):
         assert 0 < measure(3, 6) <= 3 / WAIT * 1.01  # asyncio calls a clock tick early
 
 
-def test_another_side_is_first_in_each_round():
+def test_each_round_begins_with_another_side_of_the_comparison():
     assert [rotated("abc", number) for number in range(4)] == [[*"abc"], [*"bca"], [*"cab"], [*"abc"]]
 
 
@@ -159,7 +159,7 @@ def test_deliveries_in_the_order_of_each_aggregate_are_fine_however_aggregates_m
     assert judge(notes(*mixed, repeated), clients) == (count, 1, 0)
 
 
-def test_an_event_after_a_later_one_of_its_aggregate_is_reordered():
+def test_an_event_delivered_after_a_later_one_of_its_aggregate_counts_as_reordered():
     first, second = 0, 512
     assert aggregate(first, 1) == aggregate(second, 1)
     assert judge(notes(first, second), 1).reordered == 0
@@ -180,17 +180,17 @@ def test_each_partition_gets_one_event_with_a_number_of_its_own():
 
 
 @given(st.floats(min_value=0.5, max_value=1_000), st.floats(min_value=0.1, max_value=5))
-def test_a_publisher_has_one_event_in_each_period_at_any_time_of_it(rate, seconds):
+def test_a_publisher_publishes_one_event_at_a_random_time_within_each_period(rate, seconds):
     due = list(schedule(rate, seconds, random.Random(1)))
     assert len(due) == max(1, round(rate * seconds))
     assert all(turn / rate <= at <= (turn + 1) / rate for turn, at in enumerate(due))
 
 
-def test_memory_is_that_of_the_first_and_of_the_second_half_of_a_drain():
+def test_memory_is_measured_in_the_first_and_the_second_half_of_a_drain():
     assert halves([(0.0, 0), (10.0, 5), (11.0, 7), (12.0, 6), (13.0, 9), (14.0, 8)], 4.0) == (7, 9)
 
 
-def test_a_note_that_is_not_whole_yet_is_read_later(tmp_path):
+def test_a_note_that_is_only_partly_written_is_read_later(tmp_path):
     book = Notebook(tmp_path / "notes")
     note = NOTE.pack(7, 8, 9, 10)
     with book.path.open("ab", buffering=0) as file:
@@ -201,7 +201,7 @@ def test_a_note_that_is_not_whole_yet_is_read_later(tmp_path):
     assert list(book.new()) == []
 
 
-def test_no_name_is_every_line_and_an_unknown_one_is_refused_with_the_nearest():
+def test_no_name_selects_every_measurement_and_an_unknown_one_is_refused_with_the_nearest():
     assert chosen_lines(LINES, []) == LINES.names
     assert chosen_lines(LINES, ["memory", "memory"]) == {"memory"}
     assert chosen_lines(GROWTH, ["instances-idle"]) == {"instances-idle"}

@@ -27,7 +27,7 @@ def commands(program: str) -> list[list[str]]:
     return [call[len(program.split()) :] for call in calls if call[: len(program.split())] == program.split()]
 
 
-def test_the_page_has_every_line_and_no_other():
+def test_the_page_lists_every_measurement_and_no_other():
     first = [row.split("|")[1] for row in text("bench.md").splitlines() if row.startswith("| `")]
     named = [name for cell in first for name in re.findall(r"`([^`]+)`", cell)]
     lines = [each.name for each in (*LINES.budgets, *GROWTH.budgets)]
@@ -37,7 +37,7 @@ def test_the_page_has_every_line_and_no_other():
     assert all(any(name.startswith(each) for name in lines) for each in beginnings)
 
 
-def test_the_growth_that_is_told_is_that_of_lines_that_there_are():
+def test_the_table_of_growth_names_measurements_that_exist():
     table = text("performance.md").partition("## Growth")[2].partition("\n## ")[0]
     first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     named = [name for cell in first for name in re.findall(r"`([a-z][^`]+)`", cell)]
@@ -45,7 +45,7 @@ def test_the_growth_that_is_told_is_that_of_lines_that_there_are():
     assert {*named} <= GROWTH.names
 
 
-def test_commands_of_the_pages_are_ones_that_the_bench_takes(capsys):
+def test_the_bench_accepts_every_bench_command_on_the_pages(capsys):
     found = commands("partbox bench")
     assert len(found) > 5
     for arguments in found:
@@ -54,7 +54,7 @@ def test_commands_of_the_pages_are_ones_that_the_bench_takes(capsys):
         assert not exit.value.code, (arguments, capsys.readouterr())
 
 
-def test_commands_of_the_pages_are_ones_that_the_peers_take(monkeypatch):
+def test_the_peers_program_accepts_every_peers_command_on_the_pages(monkeypatch):
     found = commands("./scripts/bench-peers")
     assert found
     for arguments in found:

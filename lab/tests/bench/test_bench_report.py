@@ -80,12 +80,12 @@ def test_a_value_meets_its_budget_on_the_right_side_of_the_bound_and_on_it(budge
 
 
 @given(BUDGETS)
-def test_what_is_no_number_never_meets_a_budget(budget):
+def test_a_value_of_nan_never_meets_a_budget(budget):
     assert budget.judge(math.nan) is Standing.MISSED
 
 
 @given(BUDGETS, st.booleans())
-def test_a_line_that_was_not_measured_is_never_met_and_says_why(budget, failed):
+def test_a_line_that_was_not_measured_never_meets_its_budget_and_says_why(budget, failed):
     found = judged(budget, Unmeasured(budget.name, "no time", failed))
     assert found.value is None
     assert found.standing is (Standing.FAILED if failed else Standing.SKIPPED)
@@ -94,7 +94,7 @@ def test_a_line_that_was_not_measured_is_never_met_and_says_why(budget, failed):
 
 
 @given(BUDGETS, VALUES)
-def test_a_bar_of_the_picture_reaches_the_line_of_the_budget_if_it_is_met(budget, value):
+def test_a_bar_of_the_picture_reaches_the_budget_mark_if_the_budget_is_met(budget, value):
     result = judged(budget, Measured("line", value))
     assert LEAST <= headroom(result) <= MOST
     if value > 0 and budget.bound > 0:
@@ -133,7 +133,7 @@ def test_a_value_is_shown_with_its_unit_and_as_many_digits_as_it_is_worth(value,
     assert shown(judged(LATENCY, Measured("latency", value))) == text
 
 
-def test_people_get_a_table_with_every_line_its_budget_and_its_verdict():
+def test_the_printed_table_has_every_line_with_its_budget_and_its_verdict():
     report = a_report(MET, MISSED, SKIPPED)
     text = printed(*report.header(), report.table(), report.verdict())
     assert "A processor, 4 processors (2 usable), 8.0 GiB" in text
@@ -145,7 +145,7 @@ def test_people_get_a_table_with_every_line_its_budget_and_its_verdict():
     assert "1 met, 1 missed, 1 skipped" in text
 
 
-def test_the_cpu_of_an_event_is_a_column_where_it_was_measured():
+def test_the_cpu_time_per_event_is_a_column_if_it_was_measured():
     cheap = judged(RATIO, Measured("ratio", 3.5, "drain 5/s, other 2/s", cpu=12.34))
     assert "CPU/event" not in printed(a_report(MET).table())
     text = printed(a_report(MET, cheap).table())
@@ -160,7 +160,7 @@ def test_a_narrow_terminal_gets_no_column_that_has_no_room_there():
     assert "1.23 ms  ≤ 1.5 ms  met" in text
 
 
-def test_a_pipe_gets_no_colours_and_neither_does_who_wants_none(monkeypatch):
+def test_neither_a_pipe_nor_a_user_who_wants_none_gets_colours(monkeypatch):
     report = a_report(MET, MISSED)
     assert "\x1b" not in printed(report.table(), report.verdict())
     monkeypatch.setenv("NO_COLOR", "1")
@@ -174,7 +174,7 @@ def test_a_run_whose_time_was_stolen_says_that_its_values_are_not_to_be_trusted(
     assert "(--quick), so the values are rough" in a_report(MET, quick=True).header()[-1]
 
 
-def test_programs_get_every_number():
+def test_the_json_report_has_every_number():
     plain = json.loads(orjson.dumps(a_report(MET, SKIPPED).plain()))
     assert {"ok", "interrupted", "quick", "seconds", "stolen", "machine", "lines"} == plain.keys()
     assert plain["machine"]["settings"]["fsync"] == "on"
@@ -194,7 +194,7 @@ def test_programs_get_every_number():
     assert (skipped["value"], skipped["verdict"]) == (None, "skipped")
 
 
-def test_progress_says_what_is_measured_and_what_came_of_it():
+def test_progress_output_names_each_measurement_and_its_result():
     out = StringIO()
     progress = BenchProgress(out, 2)
     progress.begin(["latency", "ratio"])

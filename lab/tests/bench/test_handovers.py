@@ -25,7 +25,7 @@ NOTES = [
 ]
 
 
-def test_a_partition_that_moves_pauses_until_its_new_process_has_handled_what_waited():
+def test_a_moving_partition_pauses_until_its_new_process_has_handled_the_waiting_events():
     found = judge(NOTES, BEATS, CHANGE)
     assert found.settled == pytest.approx([1.5])
     assert found.moved == pytest.approx([1.5])
@@ -33,23 +33,23 @@ def test_a_partition_that_moves_pauses_until_its_new_process_has_handled_what_wa
     assert found.before == pytest.approx([0.1, 0.3])
 
 
-def test_what_is_delivered_a_second_time_was_not_late():
+def test_a_repeated_delivery_does_not_count_as_late():
     again = [*NOTES, note(1, 7, 4.5, pid=1)]
     assert judge(again, BEATS, CHANGE) == judge(NOTES, BEATS, CHANGE)
 
 
-def test_one_that_moves_twice_runs_where_it_is_to_when_the_last_process_handles_its_first_event():
+def test_a_partition_that_moves_twice_is_settled_when_its_last_process_handles_its_first_event():
     found = judge([*NOTES[:-1], note(4, 9, 4.4, pid=3)], BEATS, CHANGE._replace(ended=5 * SECOND))
     assert found.settled == pytest.approx([2.4])
     assert found.moved == pytest.approx([1.5])
 
 
-def test_where_nothing_moves_all_runs_at_once():
+def test_a_change_that_moves_no_partition_is_settled_at_once():
     found = judge(NOTES[:5], BEATS, CHANGE)
     assert (found.moved, found.settled) == ([], [0.0])
 
 
-def test_pauses_of_several_changes_are_counted_together_and_told_by_their_quantiles():
+def test_pauses_of_several_changes_are_merged_and_reported_as_quantiles():
     found = judge(NOTES, BEATS, CHANGE)
     found.add(judge(NOTES, BEATS, CHANGE))
     assert len(found.settled) == 2

@@ -3,7 +3,7 @@
 from partbox_lab.bench import kit
 
 
-def test_it_prints_the_cost_of_each_step_and_of_the_whole(server, capsys):
+def test_the_bench_of_the_kit_prints_the_cost_of_each_step_and_of_the_whole(server, capsys):
     kit.main(["3", server.dsn])
     *lines, verdict = capsys.readouterr().out.splitlines()
     steps = [line[:32].rstrip() for line in lines]

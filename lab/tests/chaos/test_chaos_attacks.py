@@ -81,7 +81,7 @@ def publisher(place, conn):
         assert each.error is None
 
 
-def test_they_belong_to_what_is_done_unless_told_otherwise():
+def test_the_attacks_are_among_the_faults_of_a_run_by_default():
     assert set(NEW) <= set(chosen("all"))
     assert set(NEW) <= set(fault_injector._ACTS)
     assert {one.fault for one in schedule(7, 60, NEW)} == set(NEW)
@@ -93,13 +93,13 @@ def test_they_belong_to_what_is_done_unless_told_otherwise():
     )
 
 
-def test_every_fault_and_nothing_else_is_in_the_manual():
+def test_the_manual_lists_every_fault_and_nothing_else():
     manual = (Path(__file__).parents[3] / "docs" / "chaos.md").read_text()
     assert [name for name in FAULTS if f"`{name}`" not in manual] == []
 
 
 @pytest.mark.parametrize(("how", "for_good"), [(0.0, True), (0.001, False)], ids=["for good", "for a while"])
-def test_one_connection_hangs_and_the_others_do_not(dsn, network, act, how, for_good):
+def test_a_hanging_connection_leaves_the_others_working(dsn, network, act, how, for_good):
     wire = network.wire()
     target = make_conninfo(dsn, host=HOST, hostaddr=HOST, port=str(wire.port))
     host = SimpleNamespace(wire=wire, kept=True, node=SimpleNamespace(name="n", workers=list, family=list))
@@ -118,7 +118,7 @@ def test_one_connection_hangs_and_the_others_do_not(dsn, network, act, how, for_
     assert injector.disturbances == [], "it excuses nothing"
 
 
-def test_a_backend_of_a_node_is_stopped_and_goes_on_by_itself_or_at_the_end(place, act):
+def test_a_stopped_backend_of_a_node_resumes_by_itself_or_at_the_end_of_the_run(place, act):
     with place.connect("node") as node, place.connect("publisher") as bystander:
         pid = node.info.backend_pid
         injector = act()
@@ -134,7 +134,7 @@ def test_a_backend_of_a_node_is_stopped_and_goes_on_by_itself_or_at_the_end(plac
         assert injector.disturbances == [], "it excuses nothing"
 
 
-def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(publisher, act, conn, monkeypatch):
+def test_large_payloads_are_published_on_request_and_some_of_them_by_sql(publisher, act, conn, monkeypatch):
     monkeypatch.setattr("partbox_lab.chaos.publishers.HUGE", (0.3, HUGE[1]))
     large = publisher(Large)
     sizes = "select count(*), max(length(payload::text)), min(length(payload::text)) from partbox.record"
@@ -148,7 +148,7 @@ def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(pub
     assert {one.event for one in truth} == {one.event for one in large.ledger._committed.values()}
 
 
-def test_the_ids_run_a_million_ahead_of_a_transaction_that_stays_open(publisher, act, conn, monkeypatch):
+def test_record_ids_leap_a_million_ahead_of_a_transaction_that_stays_open(publisher, act, conn, monkeypatch):
     monkeypatch.setattr("partbox_lab.chaos.publishers.DOOMED", 0.0)
     leaping = publisher(Leaping)
     injector = act(publishers=[leaping])
@@ -200,7 +200,7 @@ def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos, faults, s
         ("bell-stuck", "select pg_sequence_last_value('partbox.bell') > extract(epoch from clock_timestamp()) * 1000"),
     ],
 )
-def test_the_flag_is_tampered_with_until_the_end(conn, act, fault, shows):
+def test_the_bell_flag_is_tampered_with_until_the_end_of_the_run(conn, act, fault, shows):
     injector = act()
     injector.do(step(fault))
     eventually(lambda: conn.execute(shows).fetchone() == (True,))
@@ -212,7 +212,7 @@ def test_the_flag_is_tampered_with_until_the_end(conn, act, fault, shows):
     assert injector.disturbances == [], "it excuses nothing"
 
 
-def test_all_workers_are_rung_for_without_end(dsn, conn, act):
+def test_a_bell_storm_rings_for_all_workers_without_end(dsn, conn, act):
     injector = act()
     conn.execute(f'listen "{build_channel_name("partbox")}"')
     injector.do(step("bell-storm"))

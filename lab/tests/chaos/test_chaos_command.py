@@ -130,7 +130,7 @@ def test_every_promise_is_kept_whatever_the_fault(chaos, seconds, processes, see
 
 
 @pytest.mark.soak
-def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
+def test_a_chaos_run_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     faults = ",".join(TAME)
     size = ("--seconds", "10", "--seed", "7", "--processes", "2")
     report = ended(chaos("--dsn", empty_dsn, *size, "--faults", faults, "--json"))
@@ -142,7 +142,7 @@ def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("seconds", "processes"), [(4, 1), pytest.param(12, 2, marks=pytest.mark.soak)])
-def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, make_open_folder, seconds, processes):
+def test_a_jump_of_the_wall_clock_changes_nothing_but_wall_clock_times(chaos, make_open_folder, seconds, processes):
     if lacking := clock.lacking(make_open_folder):
         pytest.skip(lacking)
     for left_over in list(make_open_folder.iterdir()):  # the probe's
@@ -157,7 +157,7 @@ def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, make_open_f
     shutil.rmtree(kept)
 
 
-def test_ctrl_c_ends_what_was_started_and_still_judges(chaos, empty_dsn):
+def test_ctrl_c_ends_all_started_processes_and_the_run_is_still_judged(chaos, empty_dsn):
     size = ("--seconds", "600", "--nodes", "1", "--processes", "1")
     process = chaos("--dsn", empty_dsn, *size, "--faults", "kill-process", "--json")
     for line in process.stderr:
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_what_was_started_and_still_judges(chaos, empty_dsn):
     assert schemas(empty_dsn) == []
 
 
-def test_what_cannot_be_done_is_left_out_with_the_reason(chaos, empty_dsn):
+def test_a_fault_that_cannot_be_injected_is_left_out_with_the_reason(chaos, empty_dsn):
     process = chaos("--dsn", empty_dsn, "--seconds", "1", "--nodes", "1", "--processes", "1", "--faults", "crash,fail")
     out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + said
@@ -196,13 +196,13 @@ def test_wrong_usage_is_refused_with_exit_code_2(refused, arguments, reason):
     assert reason in refused(2, *arguments)
 
 
-def test_a_schema_that_it_did_not_make_is_left_alone(refused, dsn):
+def test_chaos_leaves_a_schema_alone_that_it_did_not_make(refused, dsn):
     said = refused(1, "--dsn", dsn, "--schema", "partbox")
     assert "schema 'partbox' exists already and `partbox chaos` did not make it: name another one by --schema" in said
     assert schemas(dsn) == ["partbox"]
 
 
-def test_a_server_that_is_not_there_is_one_line(refused):
+def test_an_unreachable_server_is_a_one_line_error_of_chaos(refused):
     said = refused(1, "--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim")
     assert said.startswith("partbox: cannot use the database")
     assert "geheim" not in said

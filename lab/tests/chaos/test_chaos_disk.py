@@ -27,7 +27,7 @@ def test_a_short_run_on_a_disk_that_is_full_again_and_again_keeps_every_promise(
     assert report["published"] > 50
 
 
-def test_a_full_disk_takes_nothing_and_has_room_again():
+def test_a_full_disk_refuses_writes_until_room_is_made():
     with small_disk(2) as disk:
         file = disk.folder / "file"
         file.write_bytes(bytes(100_000))
@@ -47,7 +47,7 @@ def test_a_disk_is_mounted_only_if_a_fault_wants_one(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_none_can_be_mounted_the_reason_is_said_and_the_run_goes_on(tmp_path: Path, monkeypatch):
+def test_a_run_that_cannot_mount_a_disk_says_why_and_goes_on(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("partbox_lab.chaos.disk.os.geteuid", lambda: 1000)
     disk = OwnDisk(wanted=True)
     with disk.under(tmp_path / "db"):
@@ -55,7 +55,7 @@ def test_where_none_can_be_mounted_the_reason_is_said_and_the_run_goes_on(tmp_pa
     assert disk.lacking == "only root can mount a disk that is small enough"
 
 
-def test_what_mount_says_is_the_reason(tmp_path: Path, monkeypatch):
+def test_an_error_of_mount_is_given_as_the_reason(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("partbox_lab.chaos.disk.os.geteuid", lambda: 0)
     with pytest.raises(PartboxError, match="no tmpfs can be mounted here"), mounted(tmp_path / "is not there", 1):
         raise AssertionError("it was mounted")

@@ -58,7 +58,7 @@ def test_a_node_that_was_asked_to_leave_or_is_held_down_stays_away(fleet):
     assert down.kept
 
 
-def test_after_the_end_nothing_is_started_again(fleet):
+def test_no_node_is_restarted_after_the_end_of_the_run(fleet):
     fleet.join()
     fleet.stop(0)
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_a_publisher_outlives_the_loss_of_its_connection_in_any_transaction(publ
     assert (publisher.error, publisher.is_alive()) == (None, True)
 
 
-def test_a_publisher_that_is_held_begins_no_transaction_until_it_is_let_go(publishing):
+def test_a_held_publisher_begins_no_transaction_until_it_is_released(publishing):
     begun = threading.Semaphore(0)
 
     def steps(conn):

@@ -41,7 +41,7 @@ def test_a_wire_carries_everything_both_ways(through):
         assert conn.execute("select %s || '!'", [text]).fetchone() == (text + "!",)
 
 
-def test_a_cut_wire_ends_its_connections_and_lets_nobody_in_until_it_is_mended(network, wire, through):
+def test_a_cut_wire_ends_its_connections_and_accepts_none_until_it_is_mended(network, wire, through):
     with through() as conn:
         network.set(wire, CUT)
         with pytest.raises(psycopg.OperationalError):
@@ -54,7 +54,7 @@ def test_a_cut_wire_ends_its_connections_and_lets_nobody_in_until_it_is_mended(n
 
 
 @pytest.mark.parametrize("state", [HANG, HALF])
-def test_a_hanging_wire_answers_nobody_and_carries_on_afterwards(network, wire, through, state):
+def test_a_hanging_wire_carries_nothing_and_works_again_afterwards(network, wire, through, state):
     with through() as conn:
         network.set(wire, state)
         conn.pgconn.send_query(b"select 1")
@@ -63,7 +63,7 @@ def test_a_hanging_wire_answers_nobody_and_carries_on_afterwards(network, wire, 
         assert answer(conn) == b"1"
 
 
-def test_half_a_wire_carries_what_is_said_and_no_answer(dsn, network, wire, through):
+def test_a_half_open_wire_carries_requests_and_no_answers(dsn, network, wire, through):
     with through() as conn, psycopg.connect(dsn, autocommit=True) as near:
         conn.execute("create table said (word text)")
         network.set(wire, HALF)
@@ -73,7 +73,7 @@ def test_half_a_wire_carries_what_is_said_and_no_answer(dsn, network, wire, thro
         answer(conn)
 
 
-def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come_in(collect):
+def test_a_stopping_network_closes_connections_that_are_just_arriving(collect):
     """Left open, the garbage collector would warn of them, which fails this test."""
     with socket.create_server((HOST, 0)) as target:
         for _ in range(10):
@@ -90,7 +90,7 @@ def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come
     collect()
 
 
-def test_a_network_that_stops_gives_up_what_it_has_not_reached_yet(collect):
+def test_a_stopping_network_gives_up_connections_that_are_not_established_yet(collect):
     with socket.socket() as target, socket.socket() as first, socket.socket() as second:
         target.bind((HOST, 0))
         target.listen(0)  # for one: of those after it the kernel drops what they send

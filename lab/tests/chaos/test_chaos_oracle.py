@@ -36,7 +36,7 @@ def frozen(at: float, until: float, pid: int = OLD) -> Disturbance:
     return Disturbance("freeze-process", at, until, pid, frozen=True)
 
 
-def test_a_right_history_needs_no_excuse():
+def test_a_correct_history_needs_no_excuse():
     judgement = judged(history())
     assert (judgement.verdict.wrong(), judgement.repeats, judgement.unexplained) == ({}, Counter(), [])
 
@@ -59,12 +59,12 @@ def test_a_kill_after_the_repeat_excuses_nothing():
     assert judged([*history(), call("b3", 9, 10, 2, NEW)], killed(9.5)).unexplained
 
 
-def test_what_was_finished_long_before_the_kill_was_saved_and_is_not_excused():
+def test_a_repeat_of_an_event_that_ended_long_before_the_kill_is_not_excused():
     at = 7 + MEMORY + 1
     assert judged([*history(), call("b3", at + 1, at + 2, 2, NEW)], killed(at)).unexplained
 
 
-def test_seconds_in_which_nobody_could_save_do_not_count_and_excuse_nothing_by_themselves():
+def test_seconds_in_which_no_owner_could_save_are_not_counted_and_excuse_nothing_by_themselves():
     at = 7 + MEMORY + 5
     calls = [*history(), call("b3", at + 1, at + 2, 2, NEW)]
     one, inside, other = (Disturbance("no-reconnect", *span, hinders=True) for span in ((5, 10), (8, 9), (9.5, 13)))
@@ -73,13 +73,13 @@ def test_seconds_in_which_nobody_could_save_do_not_count_and_excuse_nothing_by_t
     assert judged(calls, one, other).unexplained
 
 
-def test_a_repeat_in_one_life_of_an_owner_is_excused_by_no_kill():
+def test_no_kill_excuses_a_repeat_within_one_life_of_an_owner():
     judgement = judged([*history(), call("b3", 9, 10)], killed(8))
     assert len(judgement.unexplained) == 1
     assert judgement.verdict.wrong() == {"backwards": 1}
 
 
-def test_a_crash_of_the_database_excuses_an_owner_that_goes_back_to_what_was_saved():
+def test_a_crash_of_the_database_excuses_an_owner_that_resumes_from_its_saved_cursor():
     judgement = judged([*history(), call("b2", 9, 10), call("b3", 10, 11)], killed(8, None, CRASH))
     assert (judgement.verdict.wrong(), judgement.repeats) == ({}, {CRASH: 2})
 
@@ -90,7 +90,7 @@ def test_a_crash_of_the_database_does_not_excuse_a_swap():
     assert judged(calls, killed(8, None, CRASH)).verdict.wrong() == {"too early": 1, "backwards": 1}
 
 
-def test_a_crash_of_the_database_excuses_an_owner_that_lives_on_for_a_while_only():
+def test_a_crash_of_the_database_excuses_a_surviving_owner_for_a_while_only():
     crash = killed(8, None, CRASH)
     soon, late = crash.until + LATE - 1, crash.until + LATE + 1
     assert judged([*history(), call("b3", soon, soon + 1)], crash).unexplained == []
@@ -108,23 +108,23 @@ def test_nothing_excuses_a_loss():
     assert judged(calls, killed(5), frozen(5, 9), killed(5, None, CRASH)).verdict.lost == [LOG[-1]]
 
 
-def test_nothing_excuses_what_nobody_committed():
+def test_nothing_excuses_the_delivery_of_an_uncommitted_event():
     assert judged([*history(), call("a4", 8, 9)], killed(5), frozen(5, 9)).verdict.wrong() == {"unknown": 1}
 
 
-def test_a_handler_that_was_in_progress_when_its_process_froze_may_end_beside_the_next_owner():
+def test_a_handler_that_ran_when_its_process_froze_may_overlap_with_the_next_owner():
     calls = [*history()[:-1], call("b3", 6, 20), call("b3", 15, 16, 2, NEW)]
     assert judged(calls).verdict.wrong() == {"overlaps": 1}
     judgement = judged(calls, frozen(6.5, 14))
     assert (judgement.verdict.wrong(), judgement.unexplained) == ({}, [])
 
 
-def test_two_handlers_of_an_aggregate_at_once_are_not_excused_by_a_freeze_of_somebody_else():
+def test_a_freeze_of_another_process_does_not_excuse_two_handlers_of_an_aggregate_at_once():
     calls = [*history()[:-1], call("b3", 6, 20), call("b3", 15, 16, 2, NEW)]
     assert judged(calls, frozen(6.5, 14, pid=NEW)).verdict.wrong() == {"overlaps": 1}
 
 
-def test_two_handlers_of_an_aggregate_without_an_order_are_found_too():
+def test_two_handlers_at_once_are_found_for_an_unordered_aggregate_too():
     calls = [*history(), call("free", 8, 10), call("free", 9, 11, 2, NEW)]
     assert judged(calls, log=[*LOG, FREE]).verdict.wrong() == {"overlaps": 1}
 
@@ -134,7 +134,7 @@ def test_a_start_after_a_later_owner_has_begun_is_found_across_aggregates():
     assert [one.event for one in judged(calls, killed(6)).verdict.stale] == ["b3"]
 
 
-def test_one_start_by_each_handler_that_was_just_being_called_when_frozen_is_excused_and_no_more():
+def test_a_freeze_excuses_one_start_by_each_handler_that_was_just_being_called_and_no_more():
     taken_over = [
         *history()[:4],
         call("b1", 10, 10.1, 2, NEW),
@@ -166,7 +166,7 @@ def test_a_failed_attempt_is_no_delivery_and_its_retry_no_repeat():
     assert judged(calls[:-1]).verdict.lost == [LOG[-1]]
 
 
-def test_what_follows_a_failed_attempt_before_its_retry_is_too_early():
+def test_a_later_event_delivered_between_a_failed_attempt_and_its_retry_is_too_early():
     calls = [call("a1", 1, 2), call("a2", 2, 3, failed=True), call("a3", 3, 4), call("a2", 4, 5), *history()[3:]]
     assert [one.event for one in judged(calls).verdict.too_early] == ["a3"]
 
@@ -185,7 +185,7 @@ def test_a_stale_save_is_a_cursor_or_an_epoch_that_goes_back():
     assert back(cursor(6, 101, 1001)) == []
 
 
-def test_a_snapshot_that_an_unfinished_late_record_holds_back_while_the_last_id_rises_is_no_stale_save():
+def test_a_snapshot_held_back_by_an_unfinished_late_record_is_no_stale_save_though_the_last_id_rises():
     assert back(cursor(last_id=101, xmax=999)) == []
 
 
@@ -193,7 +193,7 @@ def test_a_crash_may_take_back_a_save_and_never_an_epoch():
     assert back(cursor(epoch=4, last_id=99, xmax=999), crashed=True) == [("epoch", 5, 4)]
 
 
-def test_an_epoch_that_a_handler_has_seen_must_be_there_in_the_end():
+def test_an_epoch_that_a_handler_has_seen_must_exist_at_the_end_of_the_run():
     calls = [call("a1", 1, 2, epoch=5), call("a2", 2, 3, epoch=6)]
     assert forgotten(calls, {0: cursor(epoch=6)}) == []
     assert forgotten(calls, {0: cursor(epoch=5)}) == [Regress(0, "epoch", 6, 5)]

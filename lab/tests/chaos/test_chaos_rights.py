@@ -37,7 +37,7 @@ def rights(conn: psycopg.Connection) -> list[tuple]:
     ).fetchall()
 
 
-def test_each_right_is_taken_and_given_back(place):
+def test_each_privilege_is_revoked_and_granted_again(place):
     with place.connect("test") as conn:
         statements.make_role(place.dsn, conn, "partbox")
         before = rights(conn)
@@ -54,7 +54,7 @@ def test_each_right_is_taken_and_given_back(place):
                 }
 
 
-def test_the_nodes_of_a_database_that_is_not_ours_keep_their_rights(dsn, tmp_path):
+def test_nodes_on_a_users_database_keep_their_privileges(dsn, tmp_path):
     place = SimpleNamespace(
         dsn=dsn, schema="partbox", folder=tmp_path, server=None, connect=lambda _: psycopg.connect(dsn)
     )
@@ -64,7 +64,7 @@ def test_the_nodes_of_a_database_that_is_not_ours_keep_their_rights(dsn, tmp_pat
     assert capabilities.route.user is None
 
 
-def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session_in_its_way(place, own_server):
+def test_a_full_queue_is_emptied_also_if_the_server_has_ended_the_session_that_held_it_up(place, own_server):
     with place.connect("test") as conn:
         if conn.info.server_version < statements.QUEUED:
             pytest.skip("the size of the notification queue is fixed before PostgreSQL 17")
@@ -82,7 +82,7 @@ def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("faults", [("take-privilege", "row-security"), ("no-reconnect", "notify-full")])
-def test_a_short_run_of_these_alone_keeps_every_promise(chaos, faults):
+def test_a_short_run_of_faults_of_privileges_alone_keeps_every_promise(chaos, faults):
     size = ("--seconds", "6", "--seed", "11", "--nodes", "2", "--processes", "1")
     report = ended(chaos("--embedded", *size, "--faults", ",".join(faults), "--json"))
     assert set(report["skipped"]) <= {"notify-full"}  # before PostgreSQL 17

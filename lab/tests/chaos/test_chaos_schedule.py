@@ -22,7 +22,7 @@ def test_the_same_seed_gives_the_same_schedule_in_whatever_order_the_faults_are_
 
 
 @given(seeds, lengths, some_faults)
-def test_steps_come_in_time_at_a_bounded_pace_and_are_of_the_chosen_faults(seed, seconds, faults):
+def test_a_schedule_has_only_the_chosen_faults_in_order_of_time_at_a_bounded_pace(seed, seconds, faults):
     steps = schedule(seed, seconds, faults)
     times = [step.at for step in steps]
     pauses = [later - sooner for sooner, later in pairwise(times)]
@@ -62,7 +62,7 @@ def test_faults_are_chosen_by_name_or_all_or_none():
 @pytest.mark.parametrize(
     ("text", "remedy"), [("kill-nod", "did you mean kill-node"), ("xyz!", "there are all, none"), (" ,", "no fault")]
 )
-def test_an_unknown_fault_is_refused_with_what_there_is(text, remedy):
+def test_an_unknown_fault_is_refused_with_the_list_of_faults(text, remedy):
     with pytest.raises(SettingsError, match=remedy):
         chosen(text)
 

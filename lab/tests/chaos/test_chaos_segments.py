@@ -21,7 +21,7 @@ def segment(lower: int | None, upper: int | None) -> Segment:
     return Segment(f"record_{lower}", lower, upper, 0, None, None, None, None)
 
 
-def test_small_segments_follow_each_other_at_a_distance_from_the_ids():
+def test_small_segments_follow_each_other_some_way_ahead_of_the_ids():
     net = segment(None, None)
     made = list(following([segment(0, 10_000), net], 9_000))
     start = 9_000 + AHEAD * SIZE
@@ -32,7 +32,7 @@ def test_small_segments_follow_each_other_at_a_distance_from_the_ids():
     assert more.lower == max(made[-1].upper, made[0].lower + AHEAD * SIZE)
 
 
-def test_a_segment_that_is_in_the_way_is_left_where_it_is():
+def test_an_existing_segment_that_would_overlap_is_left_as_it_is():
     start = AHEAD * SIZE
     large = segment(start + 10, start + 5 * SIZE)
     made = list(following([large], 0))
@@ -65,7 +65,7 @@ def consume(conn):
     )
 
 
-def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(churn, conn):
+def test_each_step_that_is_killed_in_the_middle_leaves_nothing_behind(churn, conn):
     consume(conn)
     for fault in KILLS:
         churn.kill(fault)
@@ -80,7 +80,7 @@ def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(churn, conn
     assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
 
 
-def test_what_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock(place):
+def test_a_step_that_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock(place):
     churn = SegmentChurn(place)
     churn.kill("kill-drop")
     with place.connect(ROLE) as struck:
@@ -96,7 +96,7 @@ def test_what_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock
     assert not churn.done
 
 
-def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
+def test_a_kill_that_coincides_with_the_end_of_a_step_is_survived(place, conn):
     churn = SegmentChurn(place)
     churn.kill("kill-drop")
     with place.connect(ROLE) as struck:
@@ -109,7 +109,7 @@ def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
         assert struck.closed
 
 
-def test_what_no_purge_takes_away_is_told(conn):
+def test_records_and_tables_that_no_purge_would_remove_are_reported(conn):
     conn.execute("create table partbox.record_7 (id bigint)")
     assert steps.exclude_ids(conn, "partbox", IdRange(5_000_000, 6_000_000)) is None
     conn.execute(

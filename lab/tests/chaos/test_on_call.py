@@ -99,7 +99,7 @@ class Story:
 @pytest.mark.parametrize(
     ("seconds", "events"), [(3.0, 200), pytest.param(150.0, 10_000, marks=pytest.mark.soak)], ids=["brief", "whole"]
 )
-def test_twelve_questions_are_answered_by_one_command_each_and_told_as_it_was(ask, seconds, events):
+def test_twelve_on_call_questions_are_answered_correctly_by_one_command_each(ask, seconds, events):
     answered = []
 
     def inspect(after: ChaosAftermath) -> None:

@@ -34,7 +34,7 @@ def test_a_drain_is_timed_from_when_the_last_process_had_begun():
     assert drain_rate(counts, events=100, began=0, ended=4 * SECOND) == pytest.approx(30)
 
 
-def test_a_drain_that_ends_with_its_beginning_is_timed_from_the_start():
+def test_a_drain_that_ends_before_the_last_process_begins_is_timed_from_the_start():
     assert drain_rate({1: [(1 * SECOND, 90)]}, events=100, began=0, ended=2 * SECOND) == 50
     with pytest.raises(ValueError, match="nothing was handled"):
         drain_rate({}, events=100, began=0, ended=SECOND)
@@ -47,7 +47,7 @@ def test_disorder_counts_the_events_that_a_later_one_of_their_key_overtook():
     assert disorder(keys, {1: 40, 2: 20, 3: 30, 4: 10}) == 50
 
 
-def test_the_median_is_that_of_what_was_measured():
+def test_the_median_leaves_out_rounds_that_were_not_measured():
     assert middle([3.0, None, 1.0]) == 2
     assert middle([None]) is None
 
@@ -56,7 +56,7 @@ def result(**fields: object) -> Result:
     return Result("partbox", "key", "defaults", "partbox 1", **fields)
 
 
-def test_the_table_shows_medians_and_what_failed():
+def test_the_table_shows_medians_and_failures():
     whole = result(
         published=[PublishResult(1_000, 50_000, 500, 440), PublishResult(3_000, 70_000, 500, 440)],
         drained=[DrainResult(1, 100_000, 4.26, 0.012, 8, 2), DrainResult(2, 180_000, 5, 0.01, 8, None)],
@@ -89,14 +89,14 @@ def test_the_header_is_one_line_for_each_peer():
     assert header_lines({"load": 1.25, "peers": {"a": "1", "b": "2"}}) == "load: 1.2\npeers: \n  a: 1\n  b: 2"
 
 
-def test_what_workers_report_is_read_by_process():
+def test_reports_of_workers_are_read_per_process():
     crew = PeerProcesses([], sys.stderr)
     for line in ("count 7 1000 5", "count 7 2000 9", "count 8 1500 1", "seen 7 900 42", "seen 8 999 42", "nonsense"):
         crew._take(line.split())
     assert (crew.handled, crew.counts[7], crew.seen) == (10, [(1000, 5), (2000, 9)], {42: 900})
 
 
-def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
+def test_a_worker_that_ends_early_is_an_error_with_its_output(tmp_path):
     pipe = subprocess.PIPE
     with (tmp_path / "errors").open("w+") as errors:
         command = [sys.executable, "-c", "raise SystemExit('RuntimeError: no queue of that name')"]
@@ -112,7 +112,7 @@ def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
 @pytest.mark.parametrize(
     ("called", "given"), [("handler(lambda event: event)", "41"), ("list_handler(lambda event: event)", "[41]")]
 )
-def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, said, called, given):
+def test_a_worker_waits_for_the_start_then_reports_and_ends_when_its_input_ends(watched, said, called, given):
     program = (
         "import os; from reporting import handler, list_handler, wait_for_go\n"
         f"handle = {called}\nwait_for_go()\nhandle({given})\nimport time; time.sleep(60)"
@@ -141,7 +141,7 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
 
 
 @pytest.mark.soak
-def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, conn, tmp_path):
+def test_peers_that_need_no_installation_are_measured_and_leave_nothing_behind(dsn, conn, tmp_path):
     written = tmp_path / "peers.json"
     options = [
         "--quick",
@@ -173,7 +173,7 @@ def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, c
     assert conn.execute("select count(*) from pg_database where datname like 'peers!_%' escape '!'").fetchone() == (0,)
 
 
-def test_a_peer_of_no_such_name_is_an_error_that_names_those_that_there_are():
+def test_an_unknown_peer_is_an_error_that_names_the_known_ones():
     command = [*PEERS_COMMAND, "--peers", "kafka"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2

@@ -27,7 +27,7 @@ def axe() -> str:
     ],
     ids=["in trouble", "what failed", "found", "a record"],
 )
-def test_axe_finds_nothing_serious(live, plant, axe, tab, query, there):
+def test_the_accessibility_checker_axe_finds_no_serious_problem(live, plant, axe, tab, query, there):
     plant.park("7", blocks=True, trace="File 'shop.py'", headers={"x": "y"})
     plant.park("8", "retrying", blocks=True, due=600)
     seen = tab(f"{live.address}{query}#token={TOKEN}")
@@ -40,7 +40,7 @@ def test_axe_finds_nothing_serious(live, plant, axe, tab, query, there):
         assert seen.page.evaluate(RUN) == [], (scheme, size)
 
 
-def test_the_search_a_record_and_its_end_are_reached_by_keys_alone(live, plant, tab):
+def test_a_record_can_be_searched_opened_and_closed_by_keyboard_alone(live, plant, tab):
     record = plant.park("7")
     seen = tab(live.with_token)
     seen.waits_for("#dead tbody tr")

@@ -60,7 +60,7 @@ def _parked_and_heard(seen, plant, aggregate_id):
     return record
 
 
-def test_a_press_is_not_lost_when_another_record_comes_on_top_of_the_list_meanwhile(live, plant, tab):
+def test_a_mouse_press_is_not_lost_when_a_new_record_appears_above_the_button(live, plant, tab):
     record = plant.park("a")
     seen = tab(live.with_token)
     replay = seen.button("Replay", f"#dead tr[data-record='{record}']")
@@ -73,7 +73,7 @@ def test_a_press_is_not_lost_when_another_record_comes_on_top_of_the_list_meanwh
 
 
 @pytest.mark.thorough
-def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(live, plant, tab):
+def test_a_mouse_press_is_not_lost_when_a_problem_appears_above_the_button(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)
     table = seen.button("Table")
@@ -98,7 +98,7 @@ def test_choosing_all_chooses_what_the_page_shows_by_then(live, plant, tab):
     eventually(lambda: plant.states() == {first: "ready", second: "ready"})
 
 
-def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_others(live, plant, tab):
+def test_an_action_on_all_matching_records_asks_with_their_number_and_touches_no_others(live, plant, tab):
     records = [plant.park(name) for name in "ab"]
     other = plant.park("c", event_type="Paid")
     seen = tab(live.with_token)
@@ -176,7 +176,7 @@ def test_a_blocked_aggregate_is_retried_and_skipped_with_a_reason(live, plant, t
 
 
 @pytest.mark.thorough
-def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
+def test_show_more_never_requests_more_aggregates_than_the_page_shows(live, plant, tab):
     plant.park("7", "retrying", blocks=True)
     found = live.get("/api/blocked").plain | {"more": True}
     seen = tab(live.with_token)
@@ -196,7 +196,7 @@ def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
 
 
 @pytest.mark.thorough
-def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant, tab):
+def test_choosing_another_subscription_clears_the_records_of_the_former_one(live, plant, tab):
     plant.outbox.subscriptions.create("audit")
     plant.park("7")
     plant.park("7", "retrying", blocks=True)
@@ -271,7 +271,7 @@ def test_a_problem_has_the_buttons_that_apply_to_it(live, plant, tab):
 
 
 @pytest.mark.thorough
-def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plant, tab):
+def test_the_buttons_of_a_problem_work_before_the_list_of_records_is_loaded(live, plant, tab):
     dead, held = plant.park("a"), []
     seen = tab(live.with_token)
     seen.page.route("**/api/dead-groups*", lambda route: held.append(route))
@@ -285,9 +285,7 @@ def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plan
 
 
 @pytest.mark.thorough
-def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and_resumed_from_there(
-    live, plant, conn, tab
-):
+def test_a_paused_subscription_with_waiting_events_is_shown_and_resumed_from_another_one(live, plant, conn, tab):
     conn.execute("insert into partbox.subscription (name, paused_at) values ('audit', now())")
     conn.execute(
         "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
@@ -304,7 +302,7 @@ def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and
 
 
 @pytest.mark.thorough
-def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_problem_is_told(live, plant, conn, tab):
+def test_hostile_names_in_problems_run_no_script_and_do_not_break_the_layout(live, plant, conn, tab):
     script = "<img src=x onerror=\"document.title='owned'\">'\"]<script>document.title='owned'</script>\u202egpj\u2066"
     names = ("handler", "event_type", "aggregate_type", "aggregate_id")
     run = dict.fromkeys(names, script) | {"record_id": 1, "partition": 1, "timeout": None, "since": 1}
@@ -367,7 +365,7 @@ def test_a_limit_is_shown_with_what_waits_and_is_changed_and_reset(live, limited
     assert limited() == []
 
 
-def test_what_is_no_rate_is_refused_with_the_remedy(live, limited, tab):
+def test_an_invalid_rate_is_refused_with_the_remedy(live, limited, tab):
     seen = tab(live.with_token, expected=("400",))
     seen.button("Change …", "#limits").click()
     seen.page.get_by_label("Calls that may start").fill("fast")
@@ -376,7 +374,7 @@ def test_what_is_no_rate_is_refused_with_the_remedy(live, limited, tab):
     assert limited() == []
 
 
-def test_without_the_right_limits_are_shown_and_have_no_buttons(live, limited, tab):
+def test_limits_have_no_buttons_for_a_viewer_without_the_right_to_change_them(live, limited, tab):
     seen = tab(live.address)
     seen.waits_for("#limits tr[data-limit='shop.charge']", "100/s")
     assert seen.page.locator("#limits button").count() == 0

@@ -7,7 +7,7 @@ from live import Live
 from waiting import eventually
 
 
-def test_filters_are_in_the_address_which_can_be_shared_and_the_back_button_takes_them_back(live, plant, tab):
+def test_filters_are_kept_in_the_address_and_the_back_button_undoes_them(live, plant, tab):
     placed, paid = plant.park("7"), plant.park("8", event_type="Paid")
     seen = tab(f"{live.address}?event_type=Paid")
     seen.waits_for(f"#dead tr[data-record='{paid}']")
@@ -41,7 +41,7 @@ def test_production_has_a_name_and_a_colour_in_every_head_and_title(dsn, tab):
         live.close()
 
 
-def test_a_subscription_is_paused_from_the_head_after_a_question_and_resumed_where_that_is_said(live, conn, tab):
+def test_a_subscription_is_paused_in_the_page_header_and_resumed_from_the_warning(live, conn, tab):
     paused = "select paused_at is not null from partbox.subscription"
     seen = tab(live.with_token)
     seen.waits_for("#pause").click()
@@ -61,7 +61,7 @@ def test_a_subscription_is_paused_from_the_head_after_a_question_and_resumed_whe
 
 
 @pytest.mark.thorough
-def test_how_far_each_subscription_was_behind_stands_in_a_row_that_leads_there(live, plant, conn, tab):
+def test_the_lag_of_each_subscription_is_shown_in_a_row_that_links_to_it(live, plant, conn, tab):
     plant.outbox.subscriptions.create("billing")
     plant.publish("7")
     conn.execute("update partbox.record set created_at = now() - interval '9 minutes'")
@@ -77,7 +77,7 @@ def test_how_far_each_subscription_was_behind_stands_in_a_row_that_leads_there(l
     seen.waits_for("#summary", "1 waiting, the oldest for 9 min")
 
 
-def test_a_stream_that_the_server_ends_to_judge_again_is_taken_up_without_a_word(live, tab, monkeypatch):
+def test_the_page_reconnects_silently_when_the_server_ends_the_stream_to_check_rights_again(live, tab, monkeypatch):
     monkeypatch.setattr("partbox.dashboard.feed.REFRESH_INTERVAL", 0.05)
     monkeypatch.setattr(import_module("partbox.dashboard.routes"), "STREAM_SECONDS", 0.1)
     seen = tab(live.address)

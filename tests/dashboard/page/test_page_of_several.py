@@ -28,7 +28,7 @@ def address(dsn, caplog) -> Iterator[str]:
 
 
 @pytest.mark.thorough
-def test_it_names_all_and_says_which_cannot_be_worked_for_and_leads_there(address, conn, tab):
+def test_the_page_names_all_databases_and_links_to_the_one_in_trouble(address, conn, tab):
     seen = tab(address)
     seen.waits_for("#where", f"database {conn.info.dbname}")
     links = seen.page.locator("#databases a")

@@ -72,7 +72,7 @@ def running(seconds: float) -> str:
 
 
 @pytest.mark.thorough
-def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_copy(live, plant, dead, blocked, tab):
+def test_findings_of_doctor_are_shown_on_top_with_evidence_and_a_remedy_to_copy(live, plant, dead, blocked, tab):
     seen = tab(live.with_token)
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     flood = seen.waits_for("[data-trouble=dead-flood]", "12 of type Placed: ValueError: no order 11")
@@ -112,7 +112,7 @@ def test_the_headline_says_how_long_the_oldest_event_waits_though_it_is_parked(l
     assert seen.page.locator(".cell[aria-label$='the oldest waits 7 min']").count() == 1
 
 
-def test_dead_records_that_are_alike_are_one_row_and_go_together_after_a_question(live, plant, dead, tab):
+def test_similar_dead_records_share_one_row_and_one_action_after_a_question(live, plant, dead, tab):
     *alike, other = dead
     seen = tab(live.with_token)
     group = "#dead tr.group"
@@ -132,7 +132,7 @@ def test_dead_records_that_are_alike_are_one_row_and_go_together_after_a_questio
 
 
 @pytest.mark.thorough
-def test_what_an_open_circuit_holds_is_one_row_and_is_retried_together(live, plant, blocked, tab):
+def test_events_held_by_an_open_circuit_share_one_row_and_are_retried_together(live, plant, blocked, tab):
     seen = tab(live.with_token)
     group = seen.waits_for("#blocked tr.group", "12 aggregates wait for events of 2 types")
     assert "shop.ship waits for its downstream" in group.inner_text()
@@ -239,7 +239,7 @@ WATCH = """() => {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [DESK, PHONES[0]], ids=["at a desk", "on a phone"])
-def test_nothing_jumps_while_it_rebalances(live, plant, joins, claims, conn, tab, size):
+def test_nothing_on_the_page_jumps_during_a_rebalance(live, plant, joins, claims, conn, tab, size):
     ann, bob = joins("north", 4_711), joins("north", 4_712)
     claims(ann, range(128))
     claims(bob, range(128, 256))

@@ -25,7 +25,7 @@ def record(plant):
     return plant.park("order-7", payload=payload, headers=headers, error=f"ValueError: {HOSTILE}")
 
 
-def test_a_record_is_found_from_the_head_and_the_back_button_goes_back_all_the_way(live, plant, record, tab):
+def test_a_record_is_found_by_the_search_in_the_header_and_the_back_button_undoes_each_step(live, plant, record, tab):
     seen = tab(live.with_token)
     seen.waits_for("#connection", "Live")
     field = seen.page.get_by_label("Find a record")
@@ -69,7 +69,7 @@ def test_a_shared_address_opens_a_record_with_its_story_and_a_link_to_its_trace(
     seen.waits_for("#actions tbody tr", f"record {record}")
 
 
-def test_a_payload_is_a_tree_that_is_not_even_on_the_wire_before_it_is_asked_for(allowed, record, tab):
+def test_a_payload_is_shown_as_a_tree_and_not_sent_before_it_is_requested(allowed, record, tab):
     told = []
     seen = tab(f"{allowed.address}?record={record}#token={TOKEN}")
     seen.page.on("request", lambda request: told.append(request.url))
@@ -139,7 +139,7 @@ def test_hostile_names_headers_errors_and_operators_stay_texts_in_search_record_
         assert seen.page.evaluate("document.querySelector('#record').scrollWidth <= innerWidth")
 
 
-def test_what_cannot_be_meant_is_answered_where_it_was_asked(live, tab):
+def test_an_invalid_search_shows_its_error_next_to_the_search_field(live, tab):
     seen = tab(f"{live.address}?ended=failed&since=soon", expected=("400",))
     assert "since" in seen.waits_for("#found [role=alert]").inner_text()
     seen.page.get_by_label("Since").fill("1h")

@@ -22,9 +22,7 @@ def test_without_the_token_the_page_only_shows_and_says_so(live, plant, tab):
     assert seen.page.locator("#trouble input[type=checkbox]").count() == 0
 
 
-def test_the_token_allows_actions_from_the_address_which_it_leaves_or_entered_and_a_wrong_one_does_not(
-    live, plant, tab
-):
+def test_a_token_in_the_address_unlocks_actions_and_is_removed_from_it_but_a_wrong_token_does_not(live, plant, tab):
     plant.park("7")
     seen = tab(live.with_token)
     seen.waits_for("#access", "Actions unlocked")
@@ -62,7 +60,7 @@ def test_a_wrong_token_is_refused_in_the_dialog_and_enter_unlocks_once(live, pla
 
 
 @pytest.mark.thorough
-def test_where_there_is_no_token_the_page_says_so_instead_of_asking(dsn, tab):
+def test_a_page_without_a_configured_token_says_so_instead_of_asking_for_one(dsn, tab):
     live = Live(dsn, token=None)
     try:
         seen = tab(live.address)
@@ -75,7 +73,7 @@ def test_where_there_is_no_token_the_page_says_so_instead_of_asking(dsn, tab):
 
 
 @pytest.mark.thorough
-def test_where_everything_needs_the_token_the_page_asks_for_it(dsn, plant, tab):
+def test_the_page_asks_for_the_token_when_even_reading_needs_it(dsn, plant, tab):
     plant.park("7")
     live = Live(dsn, host="0.0.0.0")
     try:
@@ -91,7 +89,7 @@ def test_where_everything_needs_the_token_the_page_asks_for_it(dsn, plant, tab):
         live.close()
 
 
-def test_a_paused_subscription_is_said_and_resumed(live, plant, conn, tab):
+def test_a_paused_subscription_is_reported_and_can_be_resumed(live, plant, conn, tab):
     plant.publish("7")
     conn.execute("update partbox.subscription set paused_at = now() - interval '3 days'")
     seen = tab(live.with_token)
@@ -172,7 +170,7 @@ def test_a_death_and_a_join_are_seen_while_they_happen(live, plant, conn, tab):
     assert seen.page.title().endswith(conn.info.dbname)
 
 
-def test_a_server_that_has_gone_is_said_and_found_again(dsn, plant, tab):
+def test_the_page_says_that_the_connection_is_lost_when_the_server_stops(dsn, plant, tab):
     live = Live(dsn)
     seen = tab(live.address, expected=("ERR_",))
     seen.waits_for("#connection", "Live")
@@ -211,7 +209,7 @@ def test_hostile_texts_and_names_stay_texts_and_do_not_break_the_page(live, plan
     assert remedy.endswith(named)
 
 
-def test_without_workers_the_page_says_so_and_the_map_is_walked_by_keys_and_is_there_as_a_table(live, plant, tab):
+def test_without_workers_the_page_says_so_and_the_map_works_by_keyboard_and_as_a_table(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)  # of somebody who wants no motion
     assert "partbox worker MODULE:OUTBOX" in seen.waits_for("[data-trouble=no-workers]").inner_text()
@@ -281,7 +279,7 @@ CONTRAST = """() => {
 DARK = "matchMedia('(prefers-color-scheme: dark)').matches"
 
 
-def test_everything_has_a_role_and_a_name_can_be_read_and_fits_a_narrow_window(live, plant, tab):
+def test_every_element_has_a_role_a_name_and_enough_contrast_and_fits_a_narrow_window(live, plant, tab):
     plant.park("7", blocks=True)
     plant.park("8", "retrying", blocks=True)
     seen = tab(live.with_token)

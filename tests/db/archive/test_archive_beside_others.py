@@ -31,7 +31,7 @@ def event_ids(place: Path) -> list[str]:
     return found
 
 
-def test_beside_live_traffic_every_record_that_is_gone_is_in_a_file_once(
+def test_every_record_purged_beside_live_traffic_is_in_exactly_one_archive_file(
     conn: psycopg.Connection[Any], dsn: str, place: Path
 ) -> None:
     conn.execute("delete from partbox.subscription")  # so age alone decides, and nothing is held back by a cursor
@@ -74,7 +74,7 @@ def test_beside_live_traffic_every_record_that_is_gone_is_in_a_file_once(
     assert sorted(event_ids(place)) == sorted(published)
 
 
-def test_the_role_of_workers_archives_and_an_import_publishes_too(
+def test_the_worker_role_can_archive_but_needs_the_publisher_role_to_import(
     planted: Planted, conn: psycopg.Connection[Any], cast: Cast, place: Path
 ) -> None:
     planted.record(1)

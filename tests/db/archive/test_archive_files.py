@@ -42,7 +42,7 @@ def test_files_that_another_library_has_written_are_read(tmp_path: Path) -> None
     assert read(tmp_path, EMPTY + BY_ZSTANDARD + EMPTY + BY_ZSTANDARD) == LINES * 2
 
 
-def test_a_file_that_is_cut_anywhere_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_anywhere_is_reported_in_one_line(tmp_path: Path) -> None:
     for kept in range(len(BY_ZSTANDARD)):
         with pytest.raises(
             PartboxError, match=r"record.jsonl.zst' is cut short: take another copy of it, or remove it$"
@@ -52,7 +52,7 @@ def test_a_file_that_is_cut_anywhere_is_told_in_one_line(tmp_path: Path) -> None
         read(tmp_path, BY_ZSTANDARD + BY_ZSTANDARD[:9])
 
 
-def test_no_damage_to_a_file_changes_a_line_unnoticed(tmp_path: Path) -> None:
+def test_a_damaged_byte_in_a_file_never_changes_a_line_unnoticed(tmp_path: Path) -> None:
     told = []
     for place in range(len(BY_ZSTANDARD)):
         broken = bytearray(BY_ZSTANDARD)
@@ -75,7 +75,7 @@ def test_reading_takes_little_memory_however_much_a_file_grows(tmp_path: Path) -
         tracemalloc.stop()
 
 
-def test_a_python_that_was_built_without_zstd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_was_built_without_zstd_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "compression").mkdir()
     (tmp_path / "compression" / "zstd.py").write_text("import _zstd")
     monkeypatch.syspath_prepend(tmp_path)

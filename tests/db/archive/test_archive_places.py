@@ -45,7 +45,7 @@ def memory() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["bucket", "memory"])
-def test_an_archive_elsewhere_is_written_and_read(
+def test_an_archive_in_remote_storage_is_written_and_read(
     planted: Planted, conn: Conn, purged: Purge, dsn: str, kind: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue(kind)
@@ -61,7 +61,9 @@ def test_an_archive_elsewhere_is_written_and_read(
     assert restore_events(lambda: dsn, load(), open_source(url), ImportFilter()).imported == 30
 
 
-def test_a_bucket_that_is_gone_leaves_the_log(planted: Planted, conn: Conn, purged: Purge, bucket: str) -> None:
+def test_records_stay_in_the_log_when_the_archive_bucket_does_not_exist(
+    planted: Planted, conn: Conn, purged: Purge, bucket: str
+) -> None:
     planted.record(1)
     conn.execute("select setval('partbox.record_id_seq', 1)")
     planted.consume(1)

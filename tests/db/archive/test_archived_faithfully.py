@@ -114,7 +114,9 @@ def test_whatever_is_published_comes_back_the_same(
 
 
 @pytest.mark.parametrize("time", ODD)
-def test_times_that_python_has_not_come_back(conn: Conn, purged: Purge, restored: Restore, time: str) -> None:
+def test_times_outside_the_range_of_python_survive_archive_and_import(
+    conn: Conn, purged: Purge, restored: Restore, time: str
+) -> None:
     conn.execute(
         "insert into partbox.record (partition, event_id, event_type, occurred_at)"
         f" values (partbox.partition_of('a'), gen_random_uuid(), 'T', {time})"
@@ -137,7 +139,9 @@ def test_json_comes_back_letter_for_letter(conn: Conn, purged: Purge, restored: 
     assert conn.execute("select payload::text, headers::text from partbox.record").fetchall() == [(text, text)]
 
 
-def test_what_is_due_later_stays_so_and_what_never_was_is_due(conn: Conn, purged: Purge, restored: Restore) -> None:
+def test_an_import_keeps_future_due_times_and_drops_past_and_unreachable_ones(
+    conn: Conn, purged: Purge, restored: Restore
+) -> None:
     later = datetime.now(UTC) + timedelta(days=3)
     for due in (later, datetime.now(UTC), "294276-12-31 23:59:59.999999Z", "infinity"):
         conn.execute(
@@ -152,7 +156,7 @@ def test_what_is_due_later_stays_so_and_what_never_was_is_due(conn: Conn, purged
     ]  # fmt: skip
 
 
-def test_the_order_of_an_archive_is_that_of_its_ids(
+def test_an_archive_is_ordered_by_record_id(
     planted: Planted, conn: Conn, purged: Purge, restored: Restore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -166,7 +170,9 @@ def test_the_order_of_an_archive_is_that_of_its_ids(
     assert numbers == [*range(1, 11)] * 3
 
 
-def test_what_is_still_in_the_log_is_left_there(planted: Planted, conn: Conn, purged: Purge, restored: Restore) -> None:
+def test_an_import_skips_records_that_are_still_in_the_log(
+    planted: Planted, conn: Conn, purged: Purge, restored: Restore
+) -> None:
     for id in (1, 2, 3):
         planted.record(id)
     conn.execute("select setval('partbox.record_id_seq', 3)")
@@ -177,7 +183,7 @@ def test_what_is_still_in_the_log_is_left_there(planted: Planted, conn: Conn, pu
     assert len(planted.left()) == 3
 
 
-def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Restore) -> None:
+def test_an_import_takes_only_the_records_that_match_its_filter(conn: Conn, purged: Purge, restored: Restore) -> None:
     for number in range(4):
         conn.execute(
             "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, created_at)"
@@ -202,7 +208,7 @@ def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Re
     assert restored(name="june").imported == 4, "another name brings all again"
 
 
-def test_stopped_in_the_middle_the_same_goes_on(
+def test_an_import_that_was_stopped_halfway_is_continued_by_the_next_run(
     conn: Conn, purged: Purge, restored: Restore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conn.execute(
@@ -219,7 +225,7 @@ def test_stopped_in_the_middle_the_same_goes_on(
     assert numbers == [*range(1, 31)]
 
 
-def test_a_file_that_is_cut_short_or_damaged_is_told(
+def test_a_file_that_is_cut_short_or_damaged_is_reported(
     planted: Planted, conn: Conn, purged: Purge, restored: Restore, place: Path
 ) -> None:
     for id in range(1, 200):
@@ -236,7 +242,7 @@ def test_a_file_that_is_cut_short_or_damaged_is_told(
     assert restored(dry_run=True).read == 398, "frames that somebody has put together"
 
 
-def test_lines_that_are_no_records_are_told_by_their_place(restored: Restore, tmp_path: Path) -> None:
+def test_lines_that_are_no_records_are_reported_with_their_line_number(restored: Restore, tmp_path: Path) -> None:
     row = ArchiveRow(1, 0, "00000000-0000-0000-0000-000000000001", "T", "A", None, None, "{}", None, None, None, None,
               "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000000Z", True)  # fmt: skip
     good = line_of(row)

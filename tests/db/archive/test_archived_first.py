@@ -36,7 +36,9 @@ def drawn(conn: Conn, id: int) -> None:
     conn.execute("select setval('partbox.record_id_seq', %s)", [id])
 
 
-def test_what_has_expired_is_in_a_file_and_then_gone(planted: Planted, conn: Conn, purged: Purge, place: Path) -> None:
+def test_expired_records_are_archived_in_a_file_before_they_are_purged(
+    planted: Planted, conn: Conn, purged: Purge, place: Path
+) -> None:
     for id in range(1, 8):
         planted.record(id, id % 3, OLD if id < 6 else YOUNG)
     drawn(conn, 7)
@@ -53,7 +55,7 @@ def test_what_has_expired_is_in_a_file_and_then_gone(planted: Planted, conn: Con
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_subscription_still_needs_is_archived_once_and_goes_when_it_may(
+def test_a_record_that_a_subscription_still_needs_is_archived_once_and_purged_later(
     planted: Planted, conn: Conn, purged: Purge, place: Path
 ) -> None:
     many(conn, 20, partitions=4)
@@ -81,7 +83,7 @@ def test_a_segment_is_emptied_once_it_is_archived(
     assert planted.left() == []
 
 
-def test_other_purgers_remove_nothing_that_is_not_archived(
+def test_a_purge_without_the_archive_setting_removes_no_record_that_is_not_archived(
     planted: Planted, small: Conn, purged: Purge, place: Path, dsn: str
 ) -> None:
     many(small, 150)
@@ -99,7 +101,7 @@ def test_other_purgers_remove_nothing_that_is_not_archived(
     assert (planted.left(), ids(place)) == ([], list(range(101, 151)))
 
 
-def test_without_an_archive_any_more_purges_go_on_as_before(planted: Planted, conn: Conn, dsn: str) -> None:
+def test_purges_go_on_without_an_archive_once_archiving_has_been_ended(planted: Planted, conn: Conn, dsn: str) -> None:
     planted.record(1)
     drawn(conn, 1)
     planted.consume(1)
@@ -110,7 +112,7 @@ def test_without_an_archive_any_more_purges_go_on_as_before(planted: Planted, co
     assert purge(lambda: dsn, load()).records == 1
 
 
-def test_who_is_about_to_write_below_is_waited_for(
+def test_archiving_waits_for_an_open_transaction_that_has_drawn_a_lower_id(
     planted: Planted, conn: Conn, purged: Purge, place: Path, dsn: str
 ) -> None:
     with psycopg.connect(dsn) as late:
@@ -127,7 +129,7 @@ def test_who_is_about_to_write_below_is_waited_for(
     assert (ids(place), planted.left()) == ([1, 2], [])
 
 
-def test_an_old_fence_lets_it_go_on_beside_a_transaction_that_stays(
+def test_archiving_goes_on_up_to_an_older_fence_beside_a_long_transaction(
     planted: Planted, conn: Conn, purged: Purge, dsn: str
 ) -> None:
     planted.record(1)
@@ -144,7 +146,7 @@ def test_an_old_fence_lets_it_go_on_beside_a_transaction_that_stays(
     assert steps.settle_ids(conn, "partbox") == 2
 
 
-def test_a_kill_between_file_and_note_leaves_the_records_and_a_file_twice(
+def test_a_kill_before_a_file_is_noted_leaves_its_records_to_be_archived_a_second_time(
     planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many(conn, 5)
@@ -167,7 +169,7 @@ def test_a_kill_between_file_and_note_leaves_the_records_and_a_file_twice(
     assert planted.left() == []
 
 
-def test_a_kill_before_the_rename_leaves_nothing_that_is_read(
+def test_a_kill_before_the_rename_leaves_no_file_that_a_reader_would_read(
     planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many(conn, 5)
@@ -192,7 +194,7 @@ def test_a_kill_before_the_rename_leaves_nothing_that_is_read(
     assert recent.exists()
 
 
-def test_an_archive_without_room_leaves_the_log_and_is_tried_again(
+def test_records_stay_in_the_log_while_the_archive_is_full_and_archiving_is_tried_again(
     planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many(conn, 5)
@@ -226,7 +228,7 @@ def test_a_directory_whose_parent_is_missing_is_not_made(
     assert not (tmp_path / "not").exists()
 
 
-def test_it_is_written_in_files_of_some_size_each_noted(
+def test_an_archive_is_split_into_files_of_limited_size_and_each_is_noted(
     planted: Planted, conn: Conn, purged: Purge, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many(conn, 25)
@@ -244,7 +246,7 @@ def test_it_is_written_in_files_of_some_size_each_noted(
 
 
 @pytest.mark.parametrize("name", ["event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type"])
-def test_a_read_brings_few_records_with_large_names(planted: Planted, conn: Conn, name: str) -> None:
+def test_one_read_fetches_fewer_records_when_their_names_are_large(planted: Planted, conn: Conn, name: str) -> None:
     many(conn, 25)
     conn.execute(f"update partbox.record set {name} = repeat('x', 100000)")
     assert len(steps.read_next_rows(conn, "partbox", 0, 25, 0.0, 100, 350_000)) == 3
@@ -270,7 +272,9 @@ def test_a_stop_keeps_the_files_that_are_whole(
     assert ids(place) == list(range(1, 26))
 
 
-def test_only_one_archives_at_a_time(planted: Planted, conn: Conn, purged: Purge, dsn: str, place: Path) -> None:
+def test_only_one_process_archives_at_a_time(
+    planted: Planted, conn: Conn, purged: Purge, dsn: str, place: Path
+) -> None:
     planted.record(1)
     drawn(conn, 1)
     with psycopg.connect(dsn, autocommit=True) as other, steps.hold_archive_lock(other, "partbox") as archive_lock:
@@ -280,7 +284,7 @@ def test_only_one_archives_at_a_time(planted: Planted, conn: Conn, purged: Purge
     assert purged().archived == 1
 
 
-def test_supervisors_wait_for_a_quarter_of_the_retention_or_a_segment(
+def test_a_supervisor_archives_once_a_segment_is_full_or_a_quarter_of_the_retention_is_over(
     planted: Planted, small: Conn, purged: Purge, place: Path
 ) -> None:
     planted.record(501, age=8.0)
@@ -297,7 +301,7 @@ def test_supervisors_wait_for_a_quarter_of_the_retention_or_a_segment(
     assert purged(patient=True, retain_done="6d").archived == 2
 
 
-def test_a_young_record_before_an_old_one_goes_with_it(
+def test_a_young_record_with_a_lower_id_than_an_expired_one_is_archived_with_it(
     planted: Planted, conn: Conn, purged: Purge, place: Path
 ) -> None:
     for id, age in ((1, OLD), (2, YOUNG), (3, OLD), (4, YOUNG)):
@@ -309,7 +313,7 @@ def test_a_young_record_before_an_old_one_goes_with_it(
     assert planted.left() == [2, 4]
 
 
-def test_the_size_of_the_log_archives_before_it_empties(
+def test_segments_are_archived_before_they_are_emptied_for_the_size_of_the_log(
     planted: Planted, small: Conn, purged: Purge, place: Path
 ) -> None:
     many(small, 150, days=0.1)

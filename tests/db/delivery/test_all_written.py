@@ -159,7 +159,7 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", WRITES)
-def test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it(stage: Stage, name: str) -> None:
+def test_every_write_that_a_trigger_suppresses_is_an_error(stage: Stage, name: str) -> None:
     event, table, write = WRITES[name]
     conn = stage.conn
     conn.execute("insert into partbox.idempotency (key, event_id) values ('k', gen_random_uuid())")
@@ -178,7 +178,7 @@ def test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it(stage: Stage, na
 
 
 @pytest.mark.parametrize("name", ["a save that parks again", "a plan", "a heartbeat of one"])
-def test_a_rule_is_as_a_trigger(stage: Stage, name: str) -> None:
+def test_every_write_that_a_rule_suppresses_is_an_error(stage: Stage, name: str) -> None:
     event, table, write = WRITES[name]
     stage.conn.execute(f"create rule drops as on {event} to partbox.{table} do instead nothing")
     with pytest.raises(psycopg.Error, match="rule"):
@@ -205,27 +205,27 @@ def test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back(stage: 
     assert conn.execute("select count(*) from partbox.record").fetchone() == (2,)
 
 
-def test_a_release_is_a_save(stage: Stage) -> None:
+def test_a_release_that_a_trigger_suppresses_is_an_error_as_with_any_save(stage: Stage) -> None:
     row = cursors.take_up_partitions(stage.conn, SCHEMA, DEFAULT, stage.me, {3: stage.epochs[3]})[0]
     stage.conn.execute(DROPS.format("update", "partition"))
     with pytest.raises(ObjectNotInPrerequisiteState, match="nothing was saved"):
         save(stage.conn, stage.me, [saving(row, release=True)])
 
 
-def test_no_cursors_are_missing_from_a_new_subscription(conn: Conn) -> None:
+def test_a_subscription_is_not_created_if_a_trigger_suppresses_its_cursors(conn: Conn) -> None:
     conn.execute(DROPS.format("insert", "partition"))
     with pytest.raises(ObjectNotInPrerequisiteState, match=KEPT.format("partition")):
         subscriptions.create(conn, SCHEMA, "audit", False, None, None)
     assert conn.execute("select count(*) from partbox.subscription").fetchone() == (1,)
 
 
-def test_an_archive_that_is_not_noted_does_not_begin(conn: Conn) -> None:
+def test_archiving_does_not_begin_if_a_trigger_suppresses_its_note(conn: Conn) -> None:
     conn.execute(DROPS.format("insert", "meta"))
     with pytest.raises(PartboxError, match="keeps rows out of table meta"):
         archive.begin_archive(conn, SCHEMA)
 
 
-def test_a_rebase_wants_no_triggers_that_keep_rows(conn: Conn) -> None:
+def test_a_rebase_is_refused_while_a_trigger_suppresses_writes_to_the_log(conn: Conn) -> None:
     conn.execute(DROPS.format("update", "record"))
     with pytest.raises(PartboxError, match="the trigger drops on table record"):
         rebase.rebase_schema(conn, SCHEMA, {}, force=True)

@@ -64,7 +64,7 @@ def test_an_instance_that_drained_when_it_ended_leaves_no_suspects_and_takes_its
     assert owners(conn) == {}
 
 
-def test_an_instance_that_did_not_drain_accuses_beside_one_that_did(conn, planter):
+def test_an_instance_that_did_not_drain_leaves_suspects_though_one_buried_with_it_did_drain(conn, planter):
     crashed, stopped = join(conn, 2)
     record = planter.park(KEY, "ready", blocks=True, attempts=0)
     owned = seize(conn, crashed, [HERE])[HERE]
@@ -77,7 +77,7 @@ def test_an_instance_that_did_not_drain_accuses_beside_one_that_did(conn, plante
     assert charged(planter, record) == [(1, True)]
 
 
-def test_the_drain_that_a_heartbeat_told_holds_when_others_bury_it_after_its_lease(conn):
+def test_an_instance_whose_heartbeat_said_it_drains_is_buried_after_its_lease_without_suspects(conn):
     (me,) = join(conn)
     seize(conn, me)
     assert instances.renew_heartbeats(conn, SCHEMA, {me: True}).keys() == {me}
@@ -97,7 +97,7 @@ def test_a_heartbeat_that_was_on_its_way_does_not_take_a_drain_back(conn, others
     assert suspects(conn) == {}
 
 
-def test_to_leave_renews_nothing(conn):
+def test_leaving_does_not_renew_the_lease_of_an_instance(conn):
     (me,) = join(conn)
     seize(conn, me)
     expire(conn, me)
@@ -105,7 +105,7 @@ def test_to_leave_renews_nothing(conn):
     assert bury(conn, [me]) == ([me], 256)
 
 
-def test_what_a_death_before_it_had_accused_stays_accused(conn, planter):
+def test_suspects_of_an_earlier_crash_stay_suspect_when_the_next_owner_leaves_cleanly(conn, planter):
     crashed, stopped = join(conn, 2)
     record, other = (planter.park(KEY, "ready", blocks=True, attempts=0) for _ in range(2))
     planter.publish(KEY)  # the saved cursor has not passed all that is suspect
@@ -123,7 +123,7 @@ def test_what_a_death_before_it_had_accused_stays_accused(conn, planter):
     assert charged(planter, record, other) == [(1, True), (1, False)]
 
 
-def test_a_partition_that_is_freed_so_counts_as_released_at_that_moment(conn):
+def test_a_partition_freed_from_a_drained_instance_counts_as_released_at_that_moment(conn):
     gone, heir = join(conn, 2)
     seize(conn, gone)
     conn.execute("update partbox.partition set saved_at = clock_timestamp() - interval '1 h'")
@@ -134,7 +134,7 @@ def test_a_partition_that_is_freed_so_counts_as_released_at_that_moment(conn):
     assert 0 <= min(pauses) <= max(pauses) < 1_800
 
 
-def test_the_function_that_older_workers_call_says_the_same(conn):
+def test_the_bury_function_that_older_workers_call_marks_no_suspects_after_a_drain_either(conn):
     (me,) = join(conn)
     seize(conn, me)
     conn.execute("select partbox.heartbeat(array[%s]::uuid[], array[true])", [me])

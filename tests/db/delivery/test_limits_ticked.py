@@ -17,7 +17,7 @@ def outbox(dsn: str) -> Outbox:
     return Outbox(dsn)
 
 
-def test_a_tick_brings_them_when_they_have_changed_and_only_then(conn: Conn, outbox: Outbox) -> None:
+def test_a_tick_returns_the_limits_only_when_they_have_changed(conn: Conn, outbox: Outbox) -> None:
     (me,) = join(conn)
     seize(conn, me)
 
@@ -41,7 +41,7 @@ def test_a_tick_brings_them_when_they_have_changed_and_only_then(conn: Conn, out
     assert (last.limits, last.partitions is None, last.digest) == ({}, False, first.digest)
 
 
-def test_the_same_number_for_another_bound_or_another_handler_is_a_change(conn: Conn, outbox: Outbox) -> None:
+def test_setting_the_same_number_for_another_bound_or_handler_changes_the_digest(conn: Conn, outbox: Outbox) -> None:
     (me,) = join(conn)
     seize(conn, me)
     digests = set()
@@ -52,7 +52,7 @@ def test_the_same_number_for_another_bound_or_another_handler_is_a_change(conn: 
     assert len(digests) == 3
 
 
-def test_those_of_another_subscription_are_not_ours(conn: Conn, outbox: Outbox) -> None:
+def test_a_tick_ignores_the_limits_of_another_subscription(conn: Conn, outbox: Outbox) -> None:
     (me,) = join(conn)
     seize(conn, me)
     outbox.subscriptions.create("audit")
@@ -61,7 +61,7 @@ def test_those_of_another_subscription_are_not_ours(conn: Conn, outbox: Outbox) 
     assert cursors.run_tick(conn, SCHEMA, DEFAULT, me, [], before.digest).partitions is None
 
 
-def test_a_calm_look_sees_the_change(conn: Conn, outbox: Outbox) -> None:
+def test_the_check_of_a_calm_process_notices_changed_limits(conn: Conn, outbox: Outbox) -> None:
     (me,) = join(conn)
     seize(conn, me)
     before = cursors.run_tick(conn, SCHEMA, DEFAULT, me, [])

@@ -169,7 +169,7 @@ def test_a_bury_takes_instances_by_id_wherever_their_rows_lie(dsn, conn):
         assert set(buried.result()[0]) == {low, high}
 
 
-def test_a_heartbeat_does_not_come_back_to_the_version_of_a_row_that_a_bury_waits_at(dsn, conn):
+def test_a_heartbeat_that_waited_for_another_does_not_queue_behind_a_waiting_bury(dsn, conn):
     """A claim's key share keeps a multixact on the old version, and whoever looks at that one queues for it.
 
     Locking and renewing in one statement do look at it twice: the statement's snapshot is older than the other

@@ -25,7 +25,9 @@ WITHOUT_A_CURSOR: dict[str, Callable[[Conn, UUID], object]] = {
 
 @pytest.mark.parametrize("gone", ["partition = 3", "true"])
 @pytest.mark.parametrize("name", WITHOUT_A_CURSOR)
-def test_a_partition_without_a_row_is_an_error_and_not_one_without_work(conn: Conn, name: str, gone: str) -> None:
+def test_a_partition_whose_row_is_missing_is_an_error_and_does_not_count_as_idle(
+    conn: Conn, name: str, gone: str
+) -> None:
     (me,) = join(conn)
     subscriptions.create(conn, SCHEMA, "audit", False, None, None)
     conn.execute(f"delete from partbox.partition where subscription = 'default' and {gone}")

@@ -27,7 +27,7 @@ def left(conn):
 
 
 @pytest.mark.parametrize("state", ["held", "ready"])
-def test_an_event_whose_head_is_gone_is_about_to_run_though_it_blocks_its_key_itself(conn, state):
+def test_parked_events_whose_head_is_gone_count_as_unfinished_and_due_now(conn, state):
     assert asked(conn).is_done
     for record_id in range(2, 91):
         park(conn, record_id, state)
@@ -61,7 +61,7 @@ def test_an_event_that_blocks_nothing_runs_when_it_is_due(conn):
     assert (asked(conn).due_in, asked(conn).is_done) == (0.0, False)
 
 
-def test_dead_discarded_and_scheduled_ones_are_no_work_but_a_letter_that_is_owed_is(conn):
+def test_dead_discarded_and_scheduled_events_are_no_work_but_an_owed_dead_letter_hook_is(conn):
     park(conn, 1, "dead", aggregate_id="a")
     park(conn, 2, "dead", aggregate_id="b", blocks=False)
     park(conn, 3, "discarded", blocks=False)
@@ -75,7 +75,7 @@ def test_dead_discarded_and_scheduled_ones_are_no_work_but_a_letter_that_is_owed
     assert left(conn) == {"not told to the dead-letter hook": 1}
 
 
-def test_records_that_are_not_read_are_work_and_a_paused_subscription_does_none(dsn, conn):
+def test_unread_records_are_work_and_a_paused_subscription_makes_no_progress(dsn, conn):
     with psycopg.connect(dsn) as other:
         Outbox(dsn).publish(other, "Placed", None)
     assert asked(conn).has_unread

@@ -166,7 +166,7 @@ def test_a_claim_re_checks_what_it_waited_for(dsn, conn):
     assert owners(conn) == {2: other, 3: me}
 
 
-def test_a_bury_takes_only_whose_lease_is_over(conn):
+def test_a_bury_removes_only_instances_whose_lease_is_over(conn):
     gone, alive, bystander = join(conn, 3)
     seize(conn, gone, [1, 2])
     seize(conn, alive, [3])
@@ -195,7 +195,7 @@ def test_a_bury_frees_orphans_of_any_cause_and_marks_them_suspect(conn):
     assert bury(conn) == ([], 0)
 
 
-def test_before_the_first_publish_orphans_are_suspect_up_to_nothing(conn):
+def test_orphans_are_suspect_up_to_id_0_before_the_first_publish(conn):
     conn.execute("update partbox.partition set owner = gen_random_uuid() where partition = 5")
     assert bury(conn) == ([], 1)
     assert suspects(conn) == {5: 0}
@@ -266,7 +266,7 @@ def test_a_claim_does_not_wait_for_a_heartbeat(dsn, conn):
         assert len(claim(claiming, me)) == 256
 
 
-def test_buries_at_once_bury_everybody_once(dsn, conn):
+def test_concurrent_buries_bury_each_instance_once(dsn, conn):
     dead = join(conn, 8)
     for number, each in enumerate(dead):
         seize(conn, each, range(number * 32, number * 32 + 32))

@@ -32,7 +32,7 @@ def test_a_plan_rewrites_only_the_rows_that_change(conn):
     assert [number for number, version in row_versions(conn).items() if version != versions[number]] == [0]
 
 
-def test_a_plan_takes_assignees_away_when_everybody_is_gone(conn):
+def test_a_plan_removes_all_assignees_when_no_instance_is_left(conn):
     (a,) = join(conn)
     assign(conn, a)
     seen = assignees(conn)
@@ -99,7 +99,7 @@ def test_plans_of_two_subscriptions_do_not_wait_for_each_other(dsn, conn):
         assert instances.assign_partitions(second, SCHEMA, "other", [b], [None] * 256, [b] * 256)
 
 
-def test_of_twenty_different_plans_at_once_one_comes_into_force(dsn, conn):
+def test_only_one_of_twenty_concurrent_different_plans_comes_into_force(dsn, conn):
     members = join(conn, 20)
     start = Barrier(20, timeout=30)
 

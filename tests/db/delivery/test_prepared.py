@@ -82,7 +82,7 @@ def test_a_prepared_quick_poll_scans_the_index_by_id_and_a_full_poll_never_does(
         assert "id_idx" not in plan(prepared, "poll"), step
 
 
-def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -> None:
+def test_idle_check_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -> None:
     (me,) = join(prepared)
     owned = seize(prepared, me)
     write(prepared)
@@ -109,7 +109,7 @@ def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
     assert counts == [2, 2, 2, 4, 4, 6, 6]
 
 
-def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(prepared: Conn) -> None:
+def test_a_connection_keeps_a_limited_number_of_prepared_statements_including_those_in_use(prepared: Conn) -> None:
     idle_check.run_check(prepared, SCHEMA, [])
     in_use = names(prepared)
     for number in range(3 * PREPARED_LIMIT):
@@ -144,7 +144,7 @@ def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
         assert conn.prepared is None
 
 
-def test_a_connection_that_loses_what_is_prepared_goes_on_without(dsn: str) -> None:
+def test_a_connection_that_has_lost_its_prepared_statements_goes_on_without_them(dsn: str) -> None:
     with worker(dsn) as conn:
         idle_check.run_check(conn, SCHEMA, [])
         conn.execute("deallocate all")

@@ -35,7 +35,7 @@ def test_a_note_has_the_cursor_of_its_save_and_how_far_was_read_at_the_save_befo
     assert conn.execute("select count(*) from partbox.progress_note").fetchone() == (1,)
 
 
-def test_a_charge_that_comes_while_a_save_is_on_its_way_is_not_the_save_before(conn, me, mine):
+def test_a_charge_between_two_saves_does_not_count_as_the_earlier_save(conn, me, mine):
     """Records that were read after the save was gathered may be done before the charge."""
     charge = parking(0, 7, "ready", attempts=1, is_new=False, is_charge=True)
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)], parks=[parking(0, 7, "ready")])
@@ -46,14 +46,14 @@ def test_a_charge_that_comes_while_a_save_is_on_its_way_is_not_the_save_before(c
     assert read_at == before
 
 
-def test_the_first_note_of_an_owner_says_what_it_had_read_when_it_claimed(conn, me, mine):
+def test_the_first_note_of_an_owner_has_the_time_of_its_claim_as_its_read_time(conn, me, mine):
     conn.execute("update partbox.partition set saved_at = now() - interval '1 day'")
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)], parks=[ProgressNote(0, 12)])
     ((*_, read_at, _, _),) = notes(conn)
     assert (read_at,) == conn.execute("select claimed_at from partbox.partition where partition = 0").fetchone()
 
 
-def test_what_was_saved_long_before_is_noted_as_saved_then(conn, me, mine):
+def test_a_cursor_saved_long_before_gets_a_note_with_its_own_time(conn, me, mine):
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)])
     saved_ago(conn, 3_600)
     (before,) = conn.execute("select saved_at from partbox.partition where partition = 0").fetchone()
@@ -63,7 +63,7 @@ def test_what_was_saved_long_before_is_noted_as_saved_then(conn, me, mine):
     assert new[0] == 40
 
 
-def test_what_was_saved_a_moment_before_is_not(conn, me, mine):
+def test_a_cursor_saved_a_moment_before_gets_no_note_of_its_own(conn, me, mine):
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)])
     saved_ago(conn, 50)
     save(conn, me, [saving(mine[0], "7:7:", 40, 30)], parks=[ProgressNote(0, 44)])
@@ -76,7 +76,7 @@ def test_a_save_that_is_refused_notes_nothing(conn, me, mine):
     assert notes(conn) == []
 
 
-def test_who_died_is_told_by_what_it_had_saved_and_the_next_owner_is_not(conn, me, mine):
+def test_a_bury_notes_the_last_save_of_a_dead_owner_and_nothing_for_one_that_never_saved(conn, me, mine):
     name = process(conn, me)
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)])
     bury(conn, [me], known_dead=True)
@@ -88,7 +88,7 @@ def test_who_died_is_told_by_what_it_had_saved_and_the_next_owner_is_not(conn, m
     assert len(notes(conn)) == 1, "it had saved nothing"
 
 
-def test_notes_go_with_their_subscription(conn, me, mine):
+def test_notes_are_removed_when_their_subscription_is_dropped(conn, me, mine):
     save(conn, me, [saving(mine[0], "5:5:", 10, 10)], parks=[ProgressNote(0, 44), parking(0, 7)])
     save(conn, me, [saving(mine[0])], done_ids=[7])
     bury(conn, [me], known_dead=True)

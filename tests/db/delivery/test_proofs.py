@@ -86,7 +86,7 @@ READ = {poll: "record", quick: "record", bodies: "record", payloads: "record", b
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", [{}, {"pooler": True}, {"prepared": True}], ids=["direct", "pooler", "prepared"])
 @pytest.mark.parametrize(("ask", "table"), [*READ.items(), (archived, "record")])
-def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(
+def test_row_security_is_an_error_and_hides_no_rows_behind_a_pooler_either(
     conn: Conn, cast: Cast, ask: Callable[[Conn], object], table: str, way: dict[str, bool]
 ) -> None:
     with worker(cast, **way) as session:
@@ -96,7 +96,9 @@ def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(
             ask(session)
 
 
-def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, cast: Cast, monkeypatch) -> None:
+def test_row_security_is_an_error_behind_an_undeclared_pooler_that_drops_options(
+    conn: Conn, cast: Cast, monkeypatch
+) -> None:
     monkeypatch.setattr("partbox.db.connect.ROW_SECURITY_OPTION", "-c row_security=on")
     with worker(cast) as session:
         conn.execute("alter table partbox.parked enable row level security")
@@ -105,7 +107,7 @@ def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, ca
 
 
 @pytest.mark.parametrize(("lent", "setting"), [(False, "off"), (True, "on")])
-def test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application(
+def test_row_security_is_off_in_sessions_of_partbox_and_unchanged_in_those_of_applications(
     conn: Conn, cast: Cast, lent: bool, setting: str
 ) -> None:
     with connect(cast.of("worker"), lease=6, is_lent=lent) as session:
@@ -113,7 +115,9 @@ def test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_appl
 
 
 @pytest.mark.parametrize("ask", [poll, quick, look])
-def test_ids_drawn_that_may_not_be_known_are_an_error(conn: Conn, cast: Cast, ask: Callable[[Conn], object]) -> None:
+def test_a_role_that_may_not_read_the_id_sequence_gets_an_error(
+    conn: Conn, cast: Cast, ask: Callable[[Conn], object]
+) -> None:
     with worker(cast) as session:
         ask(session)  # none is drawn yet, which is no error
         conn.execute(f'revoke all on sequence partbox.record_id_seq from "{cast.worker}"')
@@ -121,7 +125,7 @@ def test_ids_drawn_that_may_not_be_known_are_an_error(conn: Conn, cast: Cast, as
             ask(session)
 
 
-def test_ids_drawn_that_may_not_be_known_are_an_error_in_functions_too(conn: Conn, cast: Cast) -> None:
+def test_a_role_that_may_not_read_the_id_sequence_gets_an_error_in_functions_too(conn: Conn, cast: Cast) -> None:
     conn.execute(ONE)
     conn.execute(f'revoke all on sequence partbox.record_id_seq from "{cast.worker}"')
     with psycopg.connect(cast.of("worker"), autocommit=True) as session, pytest.raises(InsufficientPrivilege):
@@ -129,7 +133,9 @@ def test_ids_drawn_that_may_not_be_known_are_an_error_in_functions_too(conn: Con
 
 
 @pytest.mark.parametrize("ask", [poll, quick, look])
-def test_ids_that_are_drawn_no_more_end_the_session(dsn: str, conn: Conn, ask: Callable[[Conn], object]) -> None:
+def test_a_sequence_that_has_gone_backwards_ends_the_session(
+    dsn: str, conn: Conn, ask: Callable[[Conn], object]
+) -> None:
     conn.execute("select setval('partbox.record_id_seq', 9)")
     with connect(dsn, lease=6) as session:
         ask(began(session))
@@ -163,7 +169,7 @@ def test_a_session_does_not_begin_while_the_sequence_is_behind_an_id_that_is_use
         assert conn.execute("select nextval('partbox.record_id_seq')").fetchone() == (8,)
 
 
-def test_the_greatest_id_costs_a_probe_of_the_segments_that_take_ids_not_drawn_yet(conn: Conn) -> None:
+def test_finding_the_greatest_id_probes_only_segments_that_take_ids_not_drawn_yet(conn: Conn) -> None:
     conn.execute(ONE)
     conn.execute("set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan")
     conn.execute("select partbox.segment_add(10000000, 20000000), setval('partbox.record_id_seq', 15000000)")
@@ -203,7 +209,9 @@ def test_another_table_in_the_place_of_the_log_ends_the_session(dsn: str, conn: 
 
 @PREPARED
 @pytest.mark.parametrize("ask", [poll, quick, look])
-def test_another_sequence_in_the_place_of_the_log_s_ends_the_session(dsn: str, conn: Conn, ask, prepared: bool) -> None:
+def test_a_sequence_that_has_replaced_that_of_the_log_ends_the_session(
+    dsn: str, conn: Conn, ask, prepared: bool
+) -> None:
     """The ids that it has drawn are a floor: events that get their ids from the old one would lie below."""
     with connect(dsn, lease=6, prepared=prepared) as session:
         ask(began(session))
@@ -218,7 +226,7 @@ def test_another_sequence_in_the_place_of_the_log_s_ends_the_session(dsn: str, c
 
 @PREPARED
 @pytest.mark.parametrize("ask", [poll, quick])
-def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str, conn: Conn, ask, prepared) -> None:
+def test_polls_fail_while_a_segment_that_they_need_is_detached_by_hand(dsn: str, conn: Conn, ask, prepared) -> None:
     conn.execute(ONE)
     with connect(dsn, lease=6, prepared=prepared) as session:
         before = ask(began(session))
@@ -234,7 +242,7 @@ def test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back(dsn: str
 
 @PREPARED
 @pytest.mark.parametrize("ask", [poll, quick])
-def test_a_segment_that_is_detached_while_a_poll_waits_is_missed(dsn: str, conn: Conn, ask, prepared) -> None:
+def test_a_poll_fails_if_a_segment_is_detached_while_the_poll_waits(dsn: str, conn: Conn, ask, prepared) -> None:
     """The poll has a snapshot by then, for which the segment is still there, and its plan has it no more."""
     conn.execute(ONE)
     with connect(dsn, lease=60, prepared=prepared) as session, ThreadPoolExecutor(1) as beside:
@@ -250,7 +258,7 @@ def test_a_segment_that_is_detached_while_a_poll_waits_is_missed(dsn: str, conn:
 
 
 @pytest.mark.parametrize("name", ["poll", "quick"])
-def test_what_a_poll_proves_of_the_log_is_a_number_in_its_plan(conn: Conn, name: str) -> None:
+def test_the_proof_of_the_log_is_a_constant_in_the_plan_of_a_poll(conn: Conn, name: str) -> None:
     """So it costs nothing where nothing has changed."""
     text = re.sub(r"%\((above|end)\)s", "0", load_query(name, SCHEMA).decode())
     asked = dict.fromkeys(re.findall(r"%\((\w+)\)s", text))
@@ -259,7 +267,7 @@ def test_what_a_poll_proves_of_the_log_is_a_number_in_its_plan(conn: Conn, name:
     assert "log_planned" not in str(plan)
 
 
-def test_a_segment_that_every_cursor_has_passed_is_missed_by_nobody(dsn: str, conn: Conn) -> None:
+def test_detaching_a_segment_that_every_cursor_has_passed_is_no_error(dsn: str, conn: Conn) -> None:
     conn.execute(ONE)
     conn.execute("select setval('partbox.record_id_seq', 10000000)")
     conn.execute("update partbox.partition set last_id = 10000000, floor_id = 10000000")
@@ -295,7 +303,7 @@ def saved(session: Conn, me, epoch: int, **more) -> object:
         ("delete", "parked", {"done_ids": [1]}),
     ],
 )
-def test_a_save_of_which_a_trigger_drops_something_saves_nothing(dsn: str, conn: Conn, event, table, more) -> None:
+def test_a_save_saves_nothing_if_a_trigger_suppresses_a_part_of_it(dsn: str, conn: Conn, event, table, more) -> None:
     (me,) = join(conn)
     epoch = seize(conn, me, [3])[3].epoch
     with connect(dsn, lease=6) as session:
@@ -311,7 +319,7 @@ def test_a_save_of_which_a_trigger_drops_something_saves_nothing(dsn: str, conn:
 
 
 @pytest.mark.parametrize("table", ["partition", "parked"])
-def test_a_save_into_another_table_of_the_name_is_taken_back(dsn: str, conn: Conn, table: str) -> None:
+def test_a_save_into_another_table_of_the_same_name_is_rolled_back(dsn: str, conn: Conn, table: str) -> None:
     (me,) = join(conn)
     epoch = seize(conn, me, [3])[3].epoch
     with connect(dsn, lease=6) as session:
@@ -343,7 +351,9 @@ def replaced(conn: Conn, table: str) -> None:
 @pytest.mark.parametrize("table", ["subscription", "partition", "parked", "meta"])
 @pytest.mark.parametrize("hide", [hidden, replaced])
 @pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooler"])
-def test_a_purge_that_may_not_see_who_needs_a_record_deletes_none(conn: Conn, cast: Cast, hide, table, pooler) -> None:
+def test_a_purge_deletes_no_records_if_it_cannot_see_who_needs_them(
+    conn: Conn, cast: Cast, hide, table, pooler
+) -> None:
     conn.execute(ONE)
     hide(conn, table)
     refused = pytest.raises((InsufficientPrivilege, ObjectNotInPrerequisiteState, RaiseException, UndefinedFunction))
@@ -352,7 +362,7 @@ def test_a_purge_that_may_not_see_who_needs_a_record_deletes_none(conn: Conn, ca
     assert conn.execute("select count(*) from partbox.record").fetchone() == (1,)
 
 
-def test_a_bury_that_finds_nobody_in_another_table_frees_nothing(conn: Conn, cast: Cast) -> None:
+def test_a_bury_frees_nothing_if_another_table_has_replaced_that_of_the_instances(conn: Conn, cast: Cast) -> None:
     (me,) = join(conn)
     seize(conn, me, [3])
     replaced(conn, "instance")
@@ -361,7 +371,7 @@ def test_a_bury_that_finds_nobody_in_another_table_frees_nothing(conn: Conn, cas
     assert conn.execute("select owner from partbox.partition where partition = 3").fetchone() == (me,)
 
 
-def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_called(dsn: str, conn: Conn) -> None:
+def test_functions_that_shadow_those_of_postgresql_in_the_search_path_are_never_called(dsn: str, conn: Conn) -> None:
     conn.execute("create schema evil")
     conn.execute(
         "create function evil.pg_visible_in_snapshot(xid8, pg_snapshot) returns boolean language sql as 'select true'"

@@ -27,7 +27,7 @@ def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):
     assert poll(conn, ask(last_id=2, floor=2, room=9))[1] == [3, 4]
 
 
-def test_a_sweep_reads_in_the_order_of_ids_what_is_above_the_last_id_of_each_of_its_partitions(conn):
+def test_a_sweep_reads_in_id_order_the_records_above_the_last_id_of_each_partition(conn):
     for number in (5, 6, 7, 5, 6, 7):
         write(conn, 1, partition=number)
     asks = ask(1, floor=1, partition=5), ask(room=1, partition=6), ask(partition=7)
@@ -42,7 +42,7 @@ def test_a_sweep_ends_at_its_number_of_records_and_at_its_last_id(conn):
     assert poll(conn, ask(), swept=Sweep(1, 6, 2, {5: 1}))[1] == [2, 3]
 
 
-def test_late_records_of_a_partition_in_a_sweep_come_beside_it(dsn, conn):
+def test_a_poll_with_a_sweep_returns_late_records_of_swept_partitions_too(dsn, conn):
     with writing(dsn) as late:
         write(conn, 2)
         snapshot, _ = poll(conn, ask(room=1))
@@ -103,7 +103,7 @@ def test_partitions_in_lockstep_share_one_snapshot_and_one_floor(dsn, conn):
         assert poll(conn, *lockstep, shared=shared)[1] == ids
 
 
-def test_partitions_with_pages_of_their_own_are_read_from_these_beside_the_shared_one(dsn, conn):
+def test_partitions_with_their_own_base_page_are_read_from_it_beside_the_shared_page(dsn, conn):
     with (
         writing(dsn, 1, partition=5) as late,
         writing(dsn, 1, partition=6) as later,
@@ -155,7 +155,7 @@ def test_a_cut_page_returns_one_record_beyond_the_cap_and_its_rest_piece_by_piec
     assert ids == list(range(MAX_LATE + 1, MAX_LATE + 501))
 
 
-def test_the_rest_of_a_cut_page_is_what_its_first_piece_could_see(dsn, conn):
+def test_the_rest_of_a_cut_page_has_only_records_that_its_first_piece_could_see(dsn, conn):
     with writing(dsn, 2) as early, writing(dsn, 2) as later:
         write(conn)
         snapshot, _ = poll(conn, ask())
@@ -167,7 +167,7 @@ def test_the_rest_of_a_cut_page_is_what_its_first_piece_could_see(dsn, conn):
     assert poll(conn, ask(5, 0, until))[1] == [3, 4]
 
 
-def test_a_poll_searches_no_more_than_a_stretch_of_ids_for_late_records(dsn, conn):
+def test_one_poll_searches_a_limited_range_of_ids_for_late_records(dsn, conn):
     with writing(dsn) as late:
         write_at(late, STRETCH)
         write_at(late, STRETCH + 1)
@@ -193,7 +193,7 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
     assert poll(conn, ask(251, 0, snapshot))[1] == list(range(201, 251))
 
 
-def test_polls_and_looks_draw_no_transaction_id(conn):
+def test_polls_and_idle_checks_draw_no_transaction_id(conn):
     write(conn, 3)
     before = idle_check.run_check(conn, SCHEMA, []).fence
     for _ in range(5):
@@ -203,7 +203,7 @@ def test_polls_and_looks_draw_no_transaction_id(conn):
     assert idle_check.run_check(conn, SCHEMA, []).fence == before
 
 
-def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
+def test_a_delayed_record_has_its_due_time_and_its_page_the_current_time(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
     _, _, rows, clock, *_ = records.poll_page(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
@@ -212,7 +212,7 @@ def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)
 
 
-def test_before_the_first_record_nothing_is_drawn(conn):
+def test_no_id_counts_as_drawn_before_the_first_record(conn):
     assert idle_check.run_check(conn, SCHEMA, []).fence.drawn_id == 0
 
 
@@ -223,7 +223,7 @@ def test_a_fence_knows_the_last_id_and_the_last_transaction(conn):
     assert _next_xid(conn) == fence.xid + 1
 
 
-def test_a_look_tells_when_one_of_the_listed_transactions_has_ended(dsn, conn):
+def test_an_idle_check_notices_that_one_of_the_listed_transactions_has_ended(dsn, conn):
     with writing(dsn) as first, writing(dsn) as second:
         listed = [_xid(first), _xid(second)]
         assert not idle_check.run_check(conn, SCHEMA, listed).has_ended
@@ -232,7 +232,7 @@ def test_a_look_tells_when_one_of_the_listed_transactions_has_ended(dsn, conn):
         assert not idle_check.run_check(conn, SCHEMA, listed[1:]).has_ended
 
 
-def test_bodies_come_in_id_order_and_what_is_gone_is_missing(conn):
+def test_bodies_are_returned_in_id_order_without_those_of_missing_records(conn):
     write(conn, 2, partition=9)
     write(conn, 2, partition=5)
     rows = records.load_bodies(conn, SCHEMA, [(5, 4), (9, 2), (9, 3), (9, 99), (5, 3)])
@@ -255,7 +255,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(1, 4))
-def test_what_is_known_of_a_page_is_what_its_rows_say_however_many_are_made_at_once(
+def test_page_stats_agree_with_the_rows_however_many_rows_are_added_at_once(
     drawn: list[tuple[int, str | None, bytes | None, bool]], at_once: int
 ) -> None:
     rows: list[Any] = [

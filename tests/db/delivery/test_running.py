@@ -25,7 +25,7 @@ def column(conn, instance: UUID) -> object:
     return row[0]
 
 
-def test_what_is_noted_is_read_with_an_age_by_the_clock_of_the_database_alone(conn, dsn):
+def test_the_age_of_a_noted_running_handler_is_by_the_clock_of_the_database_alone(conn, dsn):
     me, other = join(conn, 2)
     with worker(dsn) as own:
         instances.note_running(own, SCHEMA, me, [LONG, replace(LONG, aggregate_id=None, timeout=900.0)], 0)
@@ -44,7 +44,7 @@ def test_what_is_noted_is_read_with_an_age_by_the_clock_of_the_database_alone(co
     assert told(conn, me).running[0].seconds == pytest.approx(3_612, abs=5)
 
 
-def test_what_does_not_fit_is_counted_and_with_none_the_column_is_null_again(conn, dsn):
+def test_running_handlers_that_do_not_fit_are_counted_and_none_leaves_a_null_column(conn, dsn):
     (me,) = join(conn)
     with worker(dsn) as own:
         instances.note_running(own, SCHEMA, me, [LONG], 7)
@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_counted_and_with_none_the_column_is_null_again(con
     assert (told(conn, me).running, told(conn, me).running_more) == ((), 0)
 
 
-def test_who_was_buried_notes_nothing(conn, dsn):
+def test_a_buried_instance_notes_no_running_handlers(conn, dsn):
     me, other = join(conn, 2)
     bury(conn, [me], known_dead=True)
     with worker(dsn) as own:

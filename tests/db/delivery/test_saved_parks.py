@@ -17,7 +17,7 @@ EXPLAINED = {
 }
 
 
-def test_a_park_keeps_what_it_says(conn, me, mine):
+def test_a_parked_row_has_every_value_that_the_park_was_saved_with(conn, me, mine):
     full = ParkedSave(
         0,
         7,
@@ -112,7 +112,7 @@ def test_changing_a_row_that_is_gone_does_not_bring_it_back(conn, me, mine):
     assert rows(conn) == {}
 
 
-def test_what_is_done_is_deleted_in_this_subscription_only(conn, me, mine):
+def test_parked_rows_that_are_done_are_deleted_in_their_subscription_only(conn, me, mine):
     save(conn, me, [saving(mine[0])], parks=[parking(0, id) for id in (7, 8, 9)])
     conn.execute(
         "insert into partbox.parked select 'other', (p).record_id, (p).partition, 'A', 'a', 'E', 'held', true"
@@ -160,7 +160,7 @@ def test_a_due_time_is_kept_to_the_microsecond(conn, me, mine):
     assert infinite == (True,)
 
 
-def test_a_delay_beyond_the_calendar_is_a_far_day(conn, me, mine):
+def test_a_delay_beyond_the_calendar_becomes_a_date_in_the_far_future(conn, me, mine):
     delays = {1: 1e13, 2: timedelta.max.total_seconds(), 3: 1e300}
     parks = [parking(0, id, "deferred", delay=delay) for id, delay in delays.items()]
     assert save(conn, me, [saving(mine[0])], parks=parks) == {0}
@@ -168,7 +168,7 @@ def test_a_delay_beyond_the_calendar_is_a_far_day(conn, me, mine):
     assert far == (3,)
 
 
-def test_many_failures_are_saved_record_by_record_whatever_statistics_say(conn, me, mine):
+def test_saving_many_failures_compares_few_rows_even_with_outdated_statistics(conn, me, mine):
     """With statistics of an empty table each row was compared with all: that took milliseconds for each record."""
     heard: list[str] = []
     conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))

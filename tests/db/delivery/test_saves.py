@@ -80,7 +80,7 @@ def test_if_one_partition_is_lost_nothing_at_all_is_written(conn, me, mine, lost
     assert save(conn, me, [each for each in savings if each.partition in still]) == {0, 2}
 
 
-def test_an_epoch_of_the_future_is_not_mine_either(conn, me, mine):
+def test_a_save_with_an_epoch_of_the_future_is_refused(conn, me, mine):
     assert save(conn, me, [saving(mine[0])._replace(epoch=mine[0].epoch + 1)]) == set()
 
 
@@ -96,12 +96,12 @@ def test_the_same_instance_after_losing_and_claiming_again_is_fenced_by_the_epoc
     assert save(conn, me, [saving(again)]) == {0}
 
 
-def test_somebody_else_with_my_epoch_saves_nothing(conn, me, mine):
+def test_another_instance_with_the_same_epoch_saves_nothing(conn, me, mine):
     assert save(conn, uuid4(), [saving(mine[0])]) == set()
     assert stored(conn, 0) == [("1:1:", 0, 0, me)]
 
 
-def test_another_subscription_s_partition_of_the_same_number_is_not_mine(conn, me, mine):
+def test_a_save_for_the_same_partition_number_of_another_subscription_is_refused(conn, me, mine):
     still, _ = cursors.save(conn, SCHEMA, "other", me, [saving(mine[0])])
     assert still == set()
 
@@ -153,7 +153,7 @@ def test_a_bury_waits_for_a_save_and_the_heir_finds_what_it_parked(dsn, conn, me
         assert parked.list_ahead(other, SCHEMA, DEFAULT, [0]) == [(0, 7)]
 
 
-def test_a_save_that_waited_for_a_partial_loss_returns_exactly_what_is_left(dsn, conn, me, mine):
+def test_a_save_that_waited_while_some_partitions_were_lost_returns_exactly_those_left(dsn, conn, me, mine):
     savings = [saving(mine[n], "5:9:6", 40, 30) for n in range(10)]
     with worker(dsn) as saver, worker(dsn) as other, background() as run:
         with other.transaction():

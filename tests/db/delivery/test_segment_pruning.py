@@ -91,7 +91,7 @@ def test_a_poll_reads_across_segments_in_id_order(conn):
 
 
 @pytest.mark.usefixtures("segments")
-def test_a_poll_walks_the_primary_key_and_a_sweep_the_index_of_ids_and_nothing_is_sorted(conn, monkeypatch):
+def test_a_poll_scans_the_primary_key_and_a_sweep_the_id_index_without_a_sort(conn, monkeypatch):
     write(conn, 2000)
     conn.execute("set enable_seqscan = off")  # as workers have it
     conn.execute("set enable_bitmapscan = off")

@@ -52,7 +52,7 @@ def owning(conn):
 
 @pytest.mark.parametrize("ask", [look, poll])
 @pytest.mark.parametrize("ended", [NEW, NONE])
-def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended):
+def test_reading_in_another_server_incarnation_is_a_lost_connection(session, conn, ask, ended):
     ask(session)
     conn.execute(ended)
     with pytest.raises(NewIncarnationError, match="crashed or was replaced"):
@@ -62,7 +62,7 @@ def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended)
 
 @pytest.mark.parametrize("ended", [NEW, NONE])
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a transaction"])
-def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session, conn, ended, inside):
+def test_a_save_in_another_server_incarnation_writes_nothing_and_is_a_lost_connection(session, conn, ended, inside):
     me, epoch = owning(conn)
     saving = CursorSave(3, epoch, "5:5:", 4, 4, True)
     park = ParkedSave(3, 4, "A", "a", "T", "dead", blocks=False, attempts=1)
@@ -75,7 +75,7 @@ def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session,
     assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
 
 
-def test_a_save_in_the_same_life_is_as_ever(session, conn):
+def test_a_save_in_the_same_server_incarnation_succeeds(session, conn):
     me, epoch = owning(conn)
     mine, took = cursors.save(session, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, "5:5:", 4, 4, False)])
     assert mine == {3}
@@ -83,7 +83,7 @@ def test_a_save_in_the_same_life_is_as_ever(session, conn):
     assert cursors.save(session, SCHEMA, DEFAULT, me, [CursorSave(3, epoch + 1, "6:6:", 5, 5, False)])[0] == set()
 
 
-def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, conn):
+def test_the_first_session_that_finds_no_incarnation_begins_one_and_others_share_it(dsn, conn):
     conn.execute(NONE)
     with connect(dsn, lease=6) as one, connect(dsn, lease=6) as other:
         first, second = (
@@ -95,7 +95,7 @@ def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, c
     assert first.value > 1_700_000_000_000  # milliseconds since 1970, so that none comes twice
 
 
-def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(dsn, conn):
+def test_a_worker_role_can_begin_an_incarnation_and_works_without_one_if_it_may_not(dsn, conn):
     with cast_of(dsn) as cast:
         worker = psycopg.conninfo.make_conninfo(dsn, user=cast.worker)
         conn.execute(NONE)
@@ -111,7 +111,7 @@ def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(
             poll(own)
 
 
-def test_a_schema_without_the_sequence_is_as_before(session, dsn, conn):
+def test_a_schema_without_the_incarnation_sequence_still_works(session, dsn, conn):
     """PostgreSQL 14, or one that has been upgraded from it."""
     conn.execute("drop sequence partbox.life")
     with connect(dsn, lease=6) as own:

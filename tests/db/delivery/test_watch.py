@@ -20,12 +20,12 @@ def age(conn, instance, seconds):
     conn.execute(f"update partbox.instance set heartbeat_at = {beaten} where instance_id = %s", [seconds, instance])
 
 
-def test_who_was_heard_of_lately_is_not_late(conn):
+def test_an_instance_with_a_recent_heartbeat_is_not_late(conn):
     join(conn, 2)
     assert look(conn).late_members == []
 
 
-def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
+def test_an_instance_silent_for_over_a_quarter_of_its_lease_is_late_with_the_rest_of_it_left(conn):
     quiet, slow, _ = join(conn, 3)
     age(conn, quiet, 8)  # of 20
     age(conn, slow, 20 * MAX_BEAT_OF_LEASE)  # as slow as any beats
@@ -35,14 +35,14 @@ def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left
     assert late.lease_left == pytest.approx(12, abs=2)
 
 
-def test_so_is_who_has_not_beaten_since_the_last_look(conn):
+def test_an_instance_without_a_heartbeat_since_the_last_observation_is_late(conn):
     a, b = join(conn, 2)
     before = look(conn).clock
     instances.renew_heartbeats(conn, SCHEMA, {b: False})
     assert [each.instance_id for each in look(conn, before).late_members] == [a]
 
 
-def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_heartbeats(conn):
+def test_the_membership_version_changes_with_a_join_drain_or_leave_and_not_with_heartbeats(conn):
     a, _ = join(conn, 2)
     shapes = [look(conn).membership_version]
     instances.renew_heartbeats(conn, SCHEMA, {a: False})
@@ -56,7 +56,7 @@ def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_hea
     assert len(set(shapes)) == 4
 
 
-def test_it_says_of_partitions_without_assignee_and_of_those_whose_owner_is_gone(conn):
+def test_an_observation_reports_partitions_without_assignee_and_those_whose_owner_is_gone(conn):
     (a,) = join(conn)
     assert look(conn).has_unassigned
     seize(conn, a)
@@ -67,7 +67,7 @@ def test_it_says_of_partitions_without_assignee_and_of_those_whose_owner_is_gone
     assert look(conn).has_unassigned
 
 
-def test_of_another_subscription_it_says_nothing(conn):
+def test_an_observation_reports_nothing_of_another_subscription(conn):
     conn.execute("insert into partbox.subscription (name) values ('other')")
     (other,) = join(conn, subscription="other")
     age(conn, other, 100)
@@ -95,14 +95,14 @@ def crowd(conn, nodes):
     return last
 
 
-def test_a_few_nodes_look_at_every_heartbeat(conn, now, watch):
+def test_each_of_a_few_nodes_observes_at_every_heartbeat(conn, now, watch):
     crowd(conn, FULL_SHARE_NODES)
     assert watch.observe(conn) is not None
     now[0] += 0.9
     assert watch.observe(conn) is not None
 
 
-def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watch):
+def test_many_nodes_observe_in_turns_and_a_node_that_changed_something_observes_at_once(conn, now, watch):
     crowd(conn, 3 * FULL_SHARE_NODES)
     assert watch.observe(conn) is not None
     assert watch.node_count == 3 * FULL_SHARE_NODES
@@ -114,7 +114,7 @@ def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watc
     assert watch.observe(conn) is not None
 
 
-def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
+def test_a_node_that_has_found_a_late_peer_observes_at_every_heartbeat(conn, now, watch):
     last = crowd(conn, 3 * FULL_SHARE_NODES)
     age(conn, last, 7)
     assert watch.observe(conn) is not None
@@ -122,14 +122,14 @@ def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
     assert watch.observe(conn) is not None
 
 
-def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(conn, now, watch):
+def test_one_of_many_nodes_is_not_late_for_lack_of_a_heartbeat_since_the_last_observation(conn, now, watch):
     crowd(conn, 3 * FULL_SHARE_NODES)
     watch.observe(conn)
     watch.observe_soon()
     assert watch.observe(conn).late_members == []
 
 
-def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
+def test_a_late_peer_among_many_has_been_watched_since_the_last_observation_before_it_was_late(conn, now, watch):
     last = crowd(conn, 3 * FULL_SHARE_NODES)
     age(conn, last, 4)
     watch.observe(conn)
@@ -141,7 +141,7 @@ def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not
     assert watch.late_peers[last].since == began
 
 
-def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(conn, now, watch):
+def test_a_late_peer_has_been_watched_since_it_was_found_or_since_the_observation_before(conn, now, watch):
     (a,) = join(conn)
     seize(conn, a)
     watch.observe(conn)

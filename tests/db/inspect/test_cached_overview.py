@@ -44,7 +44,7 @@ def sessions(conn) -> list[int]:
     return [pid for (pid,) in conn.execute(found)]
 
 
-def test_an_answer_is_given_again_for_a_second(conn, overview_cache, clock):
+def test_an_overview_is_served_from_the_cache_for_a_second(conn, overview_cache, clock):
     first = overview_cache.read_overview()
     publish(conn, 3)
     clock.now += 0.9
@@ -53,7 +53,7 @@ def test_an_answer_is_given_again_for_a_second(conn, overview_cache, clock):
     assert overview_cache.read_overview().clusters[0].pending == 1
 
 
-def test_a_look_that_takes_long_is_not_repeated_at_once(conn, overview_cache, clock, monkeypatch):
+def test_an_overview_that_took_long_is_cached_for_longer(conn, overview_cache, clock, monkeypatch):
     look = stats.read_overview
 
     def slow(*given, **named):
@@ -68,7 +68,7 @@ def test_a_look_that_takes_long_is_not_repeated_at_once(conn, overview_cache, cl
     assert overview_cache.read_overview() is not first
 
 
-def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, overview_cache):
+def test_concurrent_callers_share_one_overview_read_over_one_connection(conn, overview_cache):
     start = threading.Barrier(8, timeout=30)
 
     def ask():
@@ -92,7 +92,7 @@ def test_a_lost_connection_is_remade_without_anybody_noticing(conn, overview_cac
     assert sessions(conn) != [lost]
 
 
-def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again(dsn, clock):
+def test_an_error_of_an_unreachable_database_is_cached_for_a_second_and_then_it_is_tried_again(dsn, clock):
     asked = []
 
     def away() -> str:
@@ -118,7 +118,7 @@ def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, em
     overview_cache.close()
 
 
-def test_a_closed_glance_has_no_connection_and_makes_none(conn, overview_cache):
+def test_a_closed_overview_cache_has_no_connection_and_makes_none(conn, overview_cache):
     overview_cache.read_overview()
     overview_cache.close()
     overview_cache.close()
@@ -127,11 +127,11 @@ def test_a_closed_glance_has_no_connection_and_makes_none(conn, overview_cache):
         overview_cache.read_overview()
 
 
-def test_a_glance_that_never_looked_can_be_closed(overview_cache):
+def test_an_overview_cache_that_was_never_used_can_be_closed(overview_cache):
     overview_cache.close()
 
 
-def test_something_else_can_be_read_by_the_same_connection(conn, overview_cache):
+def test_other_queries_can_run_over_the_connection_of_the_overview_cache(conn, overview_cache):
     overview_cache.read_overview()
     assert overview_cache.run_read(lambda own: own.info.backend_pid) == sessions(conn)[0]
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -139,7 +139,7 @@ def test_something_else_can_be_read_by_the_same_connection(conn, overview_cache)
     assert overview_cache.run_read(lambda own: own.info.backend_pid) == sessions(conn)[0]
 
 
-def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, overview_cache, monkeypatch):
+def test_closing_does_not_wait_for_a_query_that_does_not_end(conn, overview_cache, monkeypatch):
     monkeypatch.setattr(cached_overview, "CLOSE_TIMEOUT", 0.05)
     begun, gate = threading.Event(), threading.Event()
 
@@ -179,7 +179,7 @@ def test_closing_does_not_wait_for_an_overview_either(conn, overview_cache, monk
     eventually(lambda: not sessions(conn))
 
 
-def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
+def test_a_query_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
     """Where the session says nothing of a time limit, the transaction does."""
     overview_cache = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
     assert overview_cache.run_read(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)

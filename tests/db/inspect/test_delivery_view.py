@@ -153,7 +153,7 @@ def told(conn: psycopg.Connection[Any], partition: Partition) -> list[tuple[Any,
 @example(["claim", "others", "note", "commit", "look", "note", "deliver", "note"])
 @example(["claim", "commit", "look", "deliver", "die", "claim", "look", "deliver", "note"])
 @example(["claim", "commit", "look", "deliver", "release", "replay", "claim", "note", "look", "deliver", "note"])
-def test_the_bounds_hold_the_delivery_and_name_its_process(conn, record, steps):
+def test_the_time_of_delivery_lies_within_the_bounds_of_the_view_and_its_process_is_named(conn, record, steps):
     partition = Partition(*record)
     for step in steps:
         partition.do(step)
@@ -165,7 +165,7 @@ def test_the_bounds_hold_the_delivery_and_name_its_process(conn, record, steps):
         assert process == f"{owner} on web" or (process is None and partition.late)
 
 
-def test_who_delivered_it_and_about_when_is_known_from_notes(conn, record):
+def test_progress_notes_tell_which_process_delivered_a_record_and_about_when(conn, record):
     partition = Partition(*record)
     for step in ("claim", "note", "commit", "look", "deliver", "note", "release", "claim", "note"):
         partition.do(step)
@@ -173,7 +173,7 @@ def test_who_delivered_it_and_about_when_is_known_from_notes(conn, record):
     assert (after, before, process) == (at(11), at(16), "1 on web")
 
 
-def test_nobody_is_named_where_earlier_notes_are_gone(conn, record):
+def test_no_process_is_named_if_earlier_progress_notes_are_gone(conn, record):
     partition = Partition(*record)
     for step in ("claim", "note", "commit", "look", "deliver", "note", "release", "claim", "note"):
         partition.do(step)
@@ -182,7 +182,7 @@ def test_nobody_is_named_where_earlier_notes_are_gone(conn, record):
     assert (before, process) == (at(19), None)
 
 
-def test_a_row_of_its_own_tells_exactly_when_it_ended(conn, record):
+def test_a_record_with_an_attempt_row_of_its_own_shows_exactly_when_it_ended(conn, record):
     id, _ = record
     row = "insert into partbox.attempt values ('default', %s, %s, 1, %s, %s)"
     conn.execute(row, [id, at(20), "failed", "1 on web"])
@@ -202,7 +202,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_the_view_is_asked_by_the_indexes_of_the_log(conn, asked):
+def test_queries_of_the_delivery_view_use_the_indexes_of_the_log(conn, asked):
     conn.execute(
         "insert into partbox.record (partition, event_id, event_type, aggregate_id)"
         " select n % 256, gen_random_uuid(), 'Placed', n::text from generate_series(1, 20000) n"

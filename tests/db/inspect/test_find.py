@@ -33,7 +33,7 @@ def test_one_word_finds_a_record_by_any_of_its_names(plant, outbox):
     assert standing.why.startswith("no process owns partition")
 
 
-def test_a_number_that_is_an_aggregate_id_says_that_a_record_has_it_too(plant, outbox):
+def test_finding_a_number_that_is_an_aggregate_id_says_that_it_is_a_record_id_too(plant, outbox):
     first = record_id(plant, plant.publish("8"))
     plant.publish(str(first))
     found = outbox.records.find(first)
@@ -49,7 +49,7 @@ def test_a_uuid_may_be_an_aggregate_id(plant, outbox):
     assert outbox.records.find("0f8fad5b-d9cb-469f-a165-70867728950f").records == ()
 
 
-def test_an_event_without_an_aggregate_id_is_found_by_an_id_that_says_no_time(plant, outbox):
+def test_an_event_without_an_aggregate_id_is_found_by_an_event_id_that_holds_no_time(plant, outbox):
     event_id = plant.publish(None, event_id="0f8fad5b-d9cb-469f-a165-70867728950e")
     assert [each.event_id for each in outbox.records.find(event_id).records] == [event_id]
 
@@ -70,7 +70,7 @@ def test_filters_narrow_what_is_found(plant, outbox):
     assert len(types(since="1h")) == 3
 
 
-def test_what_is_cut_says_so_and_how_it_goes_on(plant, outbox):
+def test_a_result_that_is_cut_off_says_where_the_search_continues(plant, outbox):
     for _ in range(5):
         plant.publish("1")
     found = outbox.records.find("1", limit=2)
@@ -105,13 +105,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_meant_is_refused(outbox, name):
+def test_senseless_values_of_a_filter_are_refused_by_its_name(outbox, name):
     for value in WRONG[name]:
         with pytest.raises(PartboxError, match=name):
             pytest.fail(f"{value!r} is taken: {outbox.records.find(**{name: value})}")
 
 
-def test_a_record_is_looked_for_by_one_name(outbox):
+def test_naming_a_record_in_more_than_one_way_is_refused(outbox):
     with pytest.raises(PartboxError, match="key and what"):
         outbox.records.find("7", key="8")
     with pytest.raises(PartboxError, match="leave out what names one"):
@@ -181,7 +181,7 @@ def test_an_event_is_found_around_its_moment_in_a_long_log(conn, outbox, monkeyp
     assert ids(outbox.records.find(since=since.fetchone()[0], until=until.fetchone()[0])) == [4_902, 4_901]
 
 
-def test_a_search_goes_on_step_by_step_as_far_as_it_may(conn, outbox, monkeypatch):
+def test_a_search_proceeds_step_by_step_up_to_its_bound(conn, outbox, monkeypatch):
     monkeypatch.setattr(log_search, "READ_STEPS", (10, 20, 70))
     aged(conn, 300)
     found = outbox.records.find(aggregate="o45", event_type="Placed")
@@ -202,7 +202,7 @@ def test_an_event_that_is_not_found_near_its_moment_says_that_not_all_was_read(c
     assert found.read_since is not None
 
 
-def test_a_process_that_runs_it_is_named(plant, outbox, conn):
+def test_the_process_that_runs_a_found_record_is_named(plant, outbox, conn):
     record = record_id(plant, plant.publish("a"))
     running = [{"record_id": record, "handler": "shop.place", "since": 1}, {"more": 3}]
     conn.execute(
@@ -217,7 +217,7 @@ def test_a_process_that_runs_it_is_named(plant, outbox, conn):
     assert (standing.state, standing.process) == ("waiting", "4711 on web-1")
 
 
-def test_what_a_subscription_was_never_to_deliver_is_not_told_as_delivered(plant, outbox):
+def test_a_record_that_a_subscription_was_never_to_deliver_is_not_shown_as_delivered(plant, outbox):
     before = record_id(plant, plant.publish("a"))
     outbox.subscriptions.create("audit", start="now")
     outbox.subscriptions.create("sent", start="now", types=["Sent"])
@@ -233,7 +233,7 @@ def test_what_a_subscription_was_never_to_deliver_is_not_told_as_delivered(plant
     }
 
 
-def test_an_operator_who_did_it_is_named_and_the_head_is_told(plant, outbox):
+def test_the_operator_who_skipped_a_head_is_named_in_its_history(plant, outbox):
     head = plant.park("a", "retrying", blocks=True, due=60)
     held = plant.park("a", "held", blocks=True, error=None)
     with outbox.acting_as("alice"):

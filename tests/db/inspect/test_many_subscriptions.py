@@ -48,7 +48,7 @@ def steps(plan: dict[str, Any]) -> int:
     return int(rows + sum(map(steps, plan.get("Plans", []))))
 
 
-def test_an_overview_of_many_takes_no_steps_for_each_pair_of_them(many: psycopg.Connection[Any]) -> None:
+def test_the_cost_of_an_overview_of_many_subscriptions_is_not_quadratic(many: psycopg.Connection[Any]) -> None:
     with many.transaction():
         many.execute(stats.load_query("stats_plan", "partbox"), {"limit": None})
         values = {
@@ -64,7 +64,9 @@ def test_an_overview_of_many_takes_no_steps_for_each_pair_of_them(many: psycopg.
     assert steps(found[0]["Plan"]) < 30 * 256 * (MANY + 1)  # a scan of all for each took 60 times as many
 
 
-def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg.Connection[Any]) -> None:
+def test_partitions_are_listed_for_some_of_many_subscriptions_and_summed_up_for_the_others(
+    many: psycopg.Connection[Any],
+) -> None:
     many.execute(
         "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
         " values ('sub199', 'n', 'h', 1, '0', '6 s')"
@@ -85,13 +87,15 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
     assert seen.cluster("sub200").oldest_age is None
 
 
-def test_the_list_of_many_agrees_with_the_overview(many: psycopg.Connection[Any]) -> None:
+def test_the_list_of_many_subscriptions_agrees_with_the_overview(many: psycopg.Connection[Any]) -> None:
     found = list_subscriptions(many, "partbox")
     assert len(found) == MANY + 1
     assert {(each.parked, each.dead) for each in found} == {(0, 0), (1, 1)}
 
 
-def test_doctor_names_a_trouble_of_many_once_with_the_worst_of_them(many: psycopg.Connection[Any], dsn: str) -> None:
+def test_doctor_reports_a_problem_of_many_subscriptions_once_and_names_the_worst(
+    many: psycopg.Connection[Any], dsn: str
+) -> None:
     settings = load()
     found = examine_outbox(lambda: dsn, settings, limits_of(settings, 60.0), wait=time.sleep).findings
     causes = [each.cause for each in found]
@@ -105,7 +109,7 @@ def test_doctor_names_a_trouble_of_many_once_with_the_worst_of_them(many: psycop
     assert dead.summary.startswith("200 subscriptions, the worst sub")
 
 
-def test_the_page_of_many_has_few_troubles_and_lists_the_partitions_of_the_one_it_shows(
+def test_the_dashboard_of_many_subscriptions_merges_troubles_and_shows_the_selected_one_in_full(
     many: psycopg.Connection[Any], dsn: str
 ) -> None:
     overview_cache = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)

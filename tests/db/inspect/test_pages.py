@@ -14,7 +14,7 @@ def ids(records) -> list[int]:
     return [each.id for each in records]
 
 
-def test_what_is_gone_from_the_log_has_no_time(plant, outbox):
+def test_a_failed_record_that_is_gone_from_the_log_has_no_time(plant, outbox):
     dead = plant.park("a", "dead", attempts=3)
     plant.conn.execute("delete from partbox.record")
     (failed,) = outbox.stats.failed()
@@ -66,7 +66,7 @@ def test_every_record_is_on_one_kind_of_page(plant, outbox):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
-def test_pages_say_of_every_record_what_the_view_says(conn, dsn, outbox, seed):
+def test_pages_agree_with_the_status_view_on_every_record(conn, dsn, outbox, seed):
     chance = random.Random(seed)
     subscribe(conn, "audit")
     with psycopg.connect(dsn) as slow:
@@ -132,7 +132,7 @@ def test_a_page_begins_after_a_record_id(outbox):
             pytest.fail(f"{after!r} is taken: {outbox.stats.pending(after=after)}")
 
 
-def test_a_deep_log_costs_a_page_a_partition(conn, outbox):
+def test_reading_a_page_of_a_deep_log_reads_about_one_page_of_each_partition(conn, outbox):
     """Of 40,000 records in one partition a page of ten reads as many rows as it has to."""
     counts_at_once(conn)
     publish(conn, 7, 40_000)

@@ -37,7 +37,7 @@ def test_a_fresh_schema_has_one_subscription_with_nothing_to_do(conn):
     assert (cluster.exact, cluster.oldest_age, cluster.blocked_keys) == (True, None, 0)
 
 
-def test_subscriptions_come_by_name_each_with_what_lies_above_its_own_cursors(conn):
+def test_subscriptions_are_listed_by_name_each_with_the_records_above_its_own_cursors(conn):
     subscribe(conn, "zebra")
     subscribe(conn, "audit")
     publish(conn, 3, 5)
@@ -54,7 +54,7 @@ def test_subscriptions_come_by_name_each_with_what_lies_above_its_own_cursors(co
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))])
-def test_wherever_cursors_stand_the_overview_counts_what_the_exact_view_counts(conn, dsn, seed):
+def test_the_overview_agrees_with_the_exact_view_whatever_the_cursors_are(conn, dsn, seed):
     chance = random.Random(seed)
     names = ["default", "a", "b", "c"]
     for name in names[1:]:
@@ -84,7 +84,7 @@ def test_instances_belong_to_their_subscription(conn):
     assert len(found["default"]) == 2
 
 
-def test_one_subscription_alone_is_as_among_all(conn):
+def test_the_overview_of_one_subscription_agrees_with_the_overview_of_all(conn):
     subscribe(conn, "audit")
     publish(conn, 3, 5)
     consume(conn, "audit", last_id=2)
@@ -102,7 +102,7 @@ def test_a_subscription_that_does_not_exist_is_refused_with_those_that_do(conn):
     assert stats.read_overview(conn, "partbox", "nope").clusters == ()
 
 
-def test_what_a_dropped_subscription_left_behind_counts_for_nobody(conn):
+def test_leftovers_of_a_dropped_subscription_count_for_no_subscription(conn):
     plant = Planter(conn)
     plant.park("a", "retrying", blocks=True, subscription="gone")
     join(conn, 2, subscription="gone")
@@ -190,7 +190,7 @@ def test_a_gap_between_two_cursors_that_is_too_deep_makes_only_the_lower_one_an_
     assert audit.partitions[7].fill == pytest.approx(1.0)
 
 
-def test_completed_is_what_is_neither_pending_nor_parked(conn):
+def test_completed_counts_records_that_are_neither_pending_nor_parked(conn):
     plant = Planter(conn)
     for aggregate in "abc":
         plant.park(aggregate, "dead")
@@ -215,7 +215,7 @@ def test_completed_leaves_out_what_was_purged_and_what_was_rolled_back(conn):
     assert look(conn).completed == pytest.approx(1_000, rel=0.05)
 
 
-def test_the_log_above_cursors_that_stand_together_is_read_once(conn):
+def test_the_log_above_equal_cursors_is_read_once(conn):
     for name in ("a", "b", "c"):
         subscribe(conn, name)
     for partition in range(4):
@@ -257,7 +257,7 @@ def rows_of_records(node: dict) -> list[float]:
     return own + [rows for child in node.get("Plans", []) for rows in rows_of_records(child)]
 
 
-def test_owners_that_are_no_instances_any_more_own_nothing(conn):
+def test_owners_without_an_instance_row_own_nothing(conn):
     (me,) = join(conn)
     seize(conn, me, range(100))
     conn.execute("update partbox.partition set owner = %s where partition >= 200", [uuid4()])
@@ -266,7 +266,7 @@ def test_owners_that_are_no_instances_any_more_own_nothing(conn):
     assert [each.partitions for each in cluster.instances] == [100]
 
 
-def test_an_event_that_is_parked_and_due_is_as_late_as_it_was_published_long_ago(conn):
+def test_the_age_of_a_parked_event_that_is_due_counts_from_its_publish(conn):
     plant = Planter(conn)
 
     def ages(aggregate_id: str, state: str, published: float, **parked) -> float | None:
@@ -296,7 +296,7 @@ def test_an_event_that_is_parked_and_due_is_as_late_as_it_was_published_long_ago
         assert 0 <= look(conn).unfinished_age < 1e12, moment
 
 
-def test_a_process_says_whose_it_is_and_which_of_its_handlers_run_for_long(conn):
+def test_an_instance_shows_its_supervisor_and_its_long_running_handlers(conn):
     one, other = join(conn, 2)
     supervisor = uuid4()
     conn.execute(

@@ -67,7 +67,7 @@ def test_an_act_on_an_aggregate_names_it_and_the_record_that_it_waited_for(plant
     ]
 
 
-def test_acts_on_subscriptions_are_noted_and_what_they_do_on_the_way(plant, outbox):
+def test_acts_on_subscriptions_are_noted_together_with_the_pauses_that_they_make(plant, outbox):
     outbox.subscriptions.create("audit", "now", ["Placed"])
     record = plant.park("a", subscription="audit")
     outbox.subscriptions.pause("audit")
@@ -116,7 +116,7 @@ def test_the_end_of_an_archive_a_rebase_and_a_purge_by_hand_are_noted(conn, outb
     assert purged == ("purge", None, kept, 1)
 
 
-def test_who_purges_all_notes_by_hand_leaves_one_of_that(conn, dsn, plant, outbox):
+def test_a_purge_of_all_notes_by_hand_leaves_a_note_of_itself(conn, dsn, plant, outbox):
     conn.execute(KEY)
     outbox.dead.replay(plant.park())
     assert Outbox(dsn, retain_actions=0).purge().history >= 1
@@ -124,7 +124,7 @@ def test_who_purges_all_notes_by_hand_leaves_one_of_that(conn, dsn, plant, outbo
     assert (action, target["retain_actions"], count >= 1) == ("purge", "0s", True)
 
 
-def test_what_workers_purge_is_no_act_of_an_operator(conn, dsn, outbox):
+def test_a_purge_by_workers_is_not_noted_as_an_act_of_an_operator(conn, dsn, outbox):
     conn.execute(KEY)
     assert purge(lambda: dsn, load()).keys == 1
     assert noted(outbox) == []
@@ -205,14 +205,14 @@ def test_an_act_and_its_note_are_both_there_or_neither(conn, plant, outbox, act)
 # Who.
 
 
-def test_it_says_which_user_on_which_host_as_which_role(plant, outbox, conn):
+def test_a_note_names_the_user_the_host_and_the_database_role(plant, outbox, conn):
     outbox.dead.replay(plant.park())
     (found,) = outbox.actions.list()
     assert found.who == f"{getpass.getuser()}@{socket.gethostname()} as {conn.info.user}"
     assert abs((found.at - conn.execute("select clock_timestamp()").fetchone()[0]).total_seconds()) < 600
 
 
-def test_a_program_says_who_acts_by_it_and_the_database_as_which_role(plant, outbox, cast: Cast):
+def test_a_note_names_the_identity_that_a_program_gave_and_the_database_role(plant, outbox, cast: Cast):
     outbox.subscriptions.pause("default")
     with outbox.acting_as("alice@example.com"):
         Outbox(cast.of("worker")).dead.replay(plant.park())
@@ -223,7 +223,7 @@ def test_a_program_says_who_acts_by_it_and_the_database_as_which_role(plant, out
     assert newest == f"{getpass.getuser()}@{socket.gethostname()} as {cast.worker}"
 
 
-def test_the_role_is_that_which_logged_in_and_not_one_that_it_took_on(plant, outbox, conn, cast: Cast):
+def test_a_note_names_the_role_that_logged_in_and_not_one_that_was_set_later(plant, outbox, conn, cast: Cast):
     Outbox(make_conninfo(conn.info.dsn, options=f"-c role={cast.worker}")).dead.replay(plant.park())
     assert outbox.actions.list()[0].who.endswith(f" as {conn.info.user}")
 
@@ -240,12 +240,12 @@ def test_an_identity_ends_with_its_block_and_is_that_of_one_thread():
     assert (current_actor(), others) == (usual, [usual])
 
 
-def test_a_function_may_act_as_somebody():
+def test_acting_as_can_decorate_a_function():
     assert [acting_as(name)(current_actor)() for name in ("alice", "bob")] == ["alice", "bob"]
 
 
 @pytest.mark.parametrize("identity", ["", " ", 7, b"alice", ["alice"]])
-def test_what_names_nobody_is_refused(identity):
+def test_an_identity_that_names_nobody_is_refused(identity):
     with pytest.raises(PartboxError, match=r"identity .* must be a text that names who acts"), acting_as(identity):
         pytest.fail("it was taken")
 
@@ -269,7 +269,7 @@ def test_a_process_whose_user_has_no_name_acts_all_the_same(plant, outbox, monke
 
 @given(identity=st.text(st.characters(), min_size=1).filter(str.strip))
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whatever_an_identity_is_its_note_is_one_printable_line(conn, identity):
+def test_every_identity_is_noted_as_one_printable_line(conn, identity):
     with acting_as(identity):
         LongAction(SCHEMA, "purge", {"reason": HOSTILE}).add_changes(conn, 1)
     ((found,),) = conn.execute("delete from partbox.action returning who").fetchall()
@@ -277,7 +277,7 @@ def test_whatever_an_identity_is_its_note_is_one_printable_line(conn, identity):
     assert found.endswith(f" as {conn.info.user}")
 
 
-def test_hostile_targets_are_kept_as_they_are_and_the_statement_is_not_theirs(plant, outbox):
+def test_hostile_targets_are_noted_unchanged_and_never_run_as_sql(plant, outbox):
     hostile = f"{HOSTILE}'); drop table partbox.action; --%s {{act}}"
     plant.park(hostile, "retrying", blocks=True, due=60)
     outbox.blocked.skip("Order", hostile, hostile)
@@ -288,7 +288,7 @@ def test_hostile_targets_are_kept_as_they_are_and_the_statement_is_not_theirs(pl
 # Rights.
 
 
-def test_who_may_not_note_it_may_not_do_it(plant, outbox, conn, cast: Cast):
+def test_a_role_that_may_not_write_notes_cannot_act(plant, outbox, conn, cast: Cast):
     record = plant.park()
     conn.execute(f"revoke insert on partbox.action from {cast.worker}")
     with pytest.raises(InsufficientPrivilege, match="table action"):
@@ -296,7 +296,7 @@ def test_who_may_not_note_it_may_not_do_it(plant, outbox, conn, cast: Cast):
     assert plant.row(record)["state"] == "dead"
 
 
-def test_a_worker_role_reads_them_and_can_change_no_other_note_but_count_on(plant, cast: Cast):
+def test_a_worker_role_can_read_notes_but_cannot_change_who_when_or_what_they_say(plant, cast: Cast):
     outbox = Outbox(cast.of("worker"))
     outbox.dead.replay(plant.park())
     assert len(outbox.actions.list()) == 1
@@ -341,7 +341,7 @@ def history(plant: Planter, outbox: Outbox, conn: psycopg.Connection) -> Outbox:
     return outbox
 
 
-def test_the_newest_come_first_and_filters_choose(history):
+def test_actions_are_listed_newest_first_and_can_be_filtered(history):
     def words(**asked: Any) -> list[str]:
         return [each.action for each in history.actions.list(**asked)]
 
@@ -360,7 +360,7 @@ def test_the_newest_come_first_and_filters_choose(history):
 
 
 @pytest.mark.parametrize("asked", [{"action": "replya"}, {"action": "dead"}, {"action": ""}, {"action": HOSTILE}])
-def test_an_action_that_there_is_not_is_refused_with_those_there_are(outbox, asked):
+def test_an_unknown_action_is_refused_with_the_list_of_known_ones(outbox, asked):
     with pytest.raises(PartboxError, match=r"action .* is none: (did you mean 'replay'|there are )") as refused:
         outbox.actions.list(**asked)
     assert str(refused.value).isprintable()

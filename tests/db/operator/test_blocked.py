@@ -10,7 +10,7 @@ from partbox import Outbox
 from partbox.errors import PartboxError, SchemaError
 
 
-def test_a_blocked_key_is_shown_with_its_head_its_followers_and_who_has_it(plant, outbox, conn):
+def test_a_blocked_key_is_shown_with_its_head_its_followers_and_its_owner(plant, outbox, conn):
     head = plant.park("a", "retrying", blocks=True, due=30, attempts=2, age=600, error="TimeoutError: slow")
     for _ in range(3):
         plant.park("a", "held", blocks=True, attempts=0, age=60, error=None)
@@ -69,7 +69,7 @@ def test_retry_now_replays_a_dead_head(plant, outbox):
 
 
 @pytest.mark.parametrize("state", ["held", "ready"])
-def test_retry_now_has_nothing_to_do_for_a_head_that_waits_for_no_time(plant, outbox, caplog, state):
+def test_retry_now_has_nothing_to_do_for_a_head_without_a_due_time(plant, outbox, caplog, state):
     head = plant.park("a", state, blocks=True)
     with caplog.at_level(logging.INFO, "partbox.commands"):
         assert outbox.blocked.retry_now("Order", "a") == (head, state, False)
@@ -99,19 +99,19 @@ def test_skip_makes_the_head_dead_and_lets_its_followers_go_on(plant, outbox, ca
     assert outbox.blocked.list()[0].record_id == head
 
 
-def test_a_skipped_head_without_error_or_reason_says_who_did_it(plant, outbox):
+def test_a_skipped_head_without_error_or_reason_has_the_error_skipped_by_hand(plant, outbox):
     head = plant.park("a", "held", blocks=True, error=None)
     outbox.blocked.skip("Order", "a")
     assert plant.row(head)["last_error"] == "skipped: by hand"
 
 
-def test_what_skip_puts_before_an_error_is_within_the_limit(plant, dsn):
+def test_an_error_with_the_reason_of_a_skip_before_it_stays_within_the_error_limit(plant, dsn):
     head = plant.park("a", "held", blocks=True, error="E: " + "x" * 50)
     Outbox(dsn, error_limit=30).blocked.skip("Order", "a", "because")
     assert plant.row(head)["last_error"] == "skipped: because; E: xxxxxxxxx"
 
 
-def test_skip_of_a_dead_head_only_stops_it_from_blocking_and_owes_its_hook_still(plant, outbox):
+def test_skip_of_a_dead_head_only_stops_it_from_blocking_and_its_hook_is_still_owed(plant, outbox):
     head = plant.park("a", blocks=True, due=0, age=7_200)
     plant.park("a", "held", blocks=True)
     before = plant.row(head)
@@ -121,7 +121,7 @@ def test_skip_of_a_dead_head_only_stops_it_from_blocking_and_owes_its_hook_still
     assert plant.versions() == {after["partition"]: 1}
 
 
-def test_only_the_very_aggregate_is_touched(plant, outbox):
+def test_a_skip_touches_only_the_aggregate_of_exactly_that_type_and_id(plant, outbox):
     cart = plant.park("a", "retrying", blocks=True, due=60, aggregate_type="Cart")
     order = plant.park("a", "retrying", blocks=True, due=60)
     outbox.blocked.skip("Cart", "a")

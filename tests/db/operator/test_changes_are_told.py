@@ -49,7 +49,7 @@ def discard(conn: Conn, plant: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [plan, pause, retry_now, skip, replay, discard])
-def test_a_change_is_told_once_it_is_committed(
+def test_workers_are_notified_of_a_change_once_it_is_committed(
     change: Callable[[Conn, Any], None], plant: Any, conn: Conn, dsn: str
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as listening:
@@ -63,14 +63,14 @@ def test_a_change_is_told_once_it_is_committed(
 
 @pytest.mark.parametrize("beside", [nullcontext, locks_held])
 @pytest.mark.parametrize("change", [plan, pause, retry_now, skip, replay, discard])
-def test_a_change_is_made_untold_while_the_notification_queue_is_full(
+def test_a_change_is_made_without_a_notification_while_the_notification_queue_is_full(
     change: Callable[[Conn, Any], None], beside: Callable[[str], AbstractContextManager[Any]], crowded_dsn: str
 ) -> None:
     with beside(crowded_dsn), crowd(crowded_dsn), psycopg.connect(crowded_dsn, autocommit=True) as conn:
         change(conn, Planter(conn))
 
 
-def test_a_plan_that_is_not_put_into_force_is_not_told(conn: Conn, dsn: str) -> None:
+def test_workers_are_not_notified_of_a_plan_that_is_not_put_into_force(conn: Conn, dsn: str) -> None:
     (me,) = join(conn)
     seize(conn, me)
     with psycopg.connect(dsn, autocommit=True) as listening:

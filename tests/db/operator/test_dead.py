@@ -42,7 +42,7 @@ def test_an_error_is_its_type_and_its_text(stored, kind, text):
     assert dead.split_error(stored) == (kind, text)
 
 
-def test_filters_hold_together_and_for_list_and_count_alike(plant, outbox):
+def test_filters_can_be_combined_and_mean_the_same_for_list_and_count(plant, outbox):
     class Kind(Enum):
         placed = "Placed"
         Paid = 2
@@ -101,7 +101,7 @@ def test_a_record_is_shown_with_headers_and_times_and_its_payload_only_when_aske
     assert outbox.dead.show(raw).headers == {}
 
 
-def test_times_beyond_pythons_are_shown_as_the_last_and_first_there_are(plant, outbox, conn):
+def test_times_outside_the_range_of_python_are_shown_as_its_last_or_first_time(plant, outbox, conn):
     record = plant.park("a")
     conn.execute("update partbox.record set occurred_at = 'infinity', created_at = '4711-01-01 BC'")
     shown = outbox.dead.show(record)

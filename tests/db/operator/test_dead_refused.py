@@ -44,7 +44,7 @@ def test_an_event_id_of_several_dead_records_is_refused_and_names_them(plant, ou
 NO_IDS = [0, -1, 1 << 63, True, "x", "", "1.5", "99999999999999999999", 1.5, None, "\0", "٣"]
 
 
-def test_what_is_no_id_is_refused(outbox):
+def test_a_value_that_is_no_id_is_refused(outbox):
     for id in NO_IDS:
         for act in (outbox.dead.show, outbox.dead.replay, outbox.dead.discard):
             with pytest.raises(PartboxError, match="is neither a record id, such as 42, nor an event id, a UUID"):
@@ -80,7 +80,7 @@ def test_a_wrong_limit_is_refused(outbox):
             pytest.fail(f"{limit!r} is taken: {outbox.dead.list(limit=limit)}")
 
 
-def test_no_answer_never_means_none(outbox, empty_dsn):
+def test_a_count_that_cannot_be_made_is_an_error_and_never_zero(outbox, empty_dsn):
     with pytest.raises(SchemaError, match=r"'audit' does not exist .*: there is 'default'"):
         outbox.dead.count(subscription="audit")
     with pytest.raises(SchemaError, match="run `partbox init`"):
@@ -90,6 +90,6 @@ def test_no_answer_never_means_none(outbox, empty_dsn):
 
 
 @pytest.mark.parametrize("group", ["", "x", "1.5", "9" * 30, 1 << 63, True, "--1"])
-def test_what_is_no_group_is_refused(outbox, group):
+def test_a_value_that_is_no_group_number_is_refused(outbox, group):
     with pytest.raises(PartboxError, match="must be the number of a group of dead records"):
         outbox.dead.list(group=group)

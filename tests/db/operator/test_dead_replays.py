@@ -51,7 +51,7 @@ def test_replay_all_takes_what_matches_and_nothing_that_is_not_dead(plant, outbo
     assert outbox.dead.replay_all(event_type="Placed") == 0
 
 
-def test_what_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, conn, monkeypatch):
+def test_a_record_that_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, conn, monkeypatch):
     monkeypatch.setattr(dead, "CHUNK_SIZE", 1)
     for number in range(3):
         plant.park(str(number))
@@ -69,7 +69,7 @@ def test_what_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, co
     max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(keys=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), max_size=40), size=st.integers(1, 12))
-def test_chunks_hold_whole_keys_in_id_order_and_about_as_many_as_asked_for(conn, keys, size):
+def test_chunks_hold_all_records_of_a_key_in_id_order_and_have_about_the_wanted_size(conn, keys, size):
     conn.execute("truncate partbox.parked")
     conn.execute(
         "insert into partbox.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type,"
@@ -111,7 +111,7 @@ def test_a_replay_that_is_interrupted_has_replayed_whole_keys_and_can_go_on(plan
     assert outbox.dead.replay_all() == 3
 
 
-def test_a_discarded_record_is_told_from_a_done_one_and_its_key_goes_on(plant, outbox, conn, caplog):
+def test_a_discarded_record_is_distinguished_from_a_done_one_and_its_key_goes_on(plant, outbox, conn, caplog):
     record = plant.park("a", blocks=True, due=0)
     follower = plant.park("a", "held", blocks=True, attempts=0, error=None)
     with caplog.at_level(logging.INFO, "partbox.commands"):
@@ -154,7 +154,7 @@ def test_a_discarded_record_is_counted_as_such_and_as_nothing_else(plant, outbox
             act(records[0])
 
 
-def test_what_no_saved_cursor_has_passed_is_discarded_at_once_and_not_delivered(plant, conn):
+def test_a_record_that_no_saved_cursor_has_passed_can_be_discarded_and_is_not_delivered(plant, conn):
     """The row stays: whoever reads the record finds it."""
     seen = []
     outbox = Outbox(conn.info.dsn)

@@ -36,7 +36,9 @@ def test_every_verb_of_a_noun_is_there_for_async_code(outbox: Outbox, noun: str)
     assert {name: verb._command for name, verb in offered.items()} == {n: getattr(type(sync), n) for n in offered}
 
 
-def test_so_is_every_noun_and_every_verb_of_the_outbox_that_opens_a_connection_of_its_own(outbox: Outbox) -> None:
+def test_every_noun_and_every_verb_of_the_outbox_with_its_own_connection_is_there_for_async_code(
+    outbox: Outbox,
+) -> None:
     nouns = {name for name, each in inspect.getmembers(Operations) if isinstance(each, property)}
     assert nouns - {"settings", "dsn", "asks_for_dsn", "inbox"} == {*NOUNS}
     assert {name for name in vars(type(outbox.aio)) if not name.startswith("_")} == verbs(Operations) - {"acting_as"}
@@ -90,7 +92,7 @@ def test_a_verb_whose_task_is_cancelled_is_not_waited_for_and_goes_on(outbox: Ou
     ]
 
 
-def test_errors_and_who_acts_are_those_of_the_task(outbox: Outbox) -> None:
+def test_a_verb_raises_its_errors_in_the_task_and_acts_with_the_identity_of_the_task(outbox: Outbox) -> None:
     async def run() -> None:
         with outbox.acting_as("alice"):
             assert await outbox.aio.subscriptions.pause("default")

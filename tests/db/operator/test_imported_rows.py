@@ -61,7 +61,7 @@ def source(dsn: str, conn: psycopg.Connection[Any], drain: Callable[[Outbox], li
         ("jsonb", "[1]", {"content_type": "text/xml"}, [1], None),
     ],
 )
-def test_payloads_arrive_as_what_they_were(
+def test_imported_payloads_keep_their_type_and_value(
     source: Source, kind: str, value: Any, constants: dict[str, str], payload: Any, content_type: str | None
 ) -> None:
     source.make(f"body {kind}", (value,))
@@ -129,7 +129,9 @@ def test_headers_are_texts_and_ids_and_times_are_kept(source: Source) -> None:
     assert (far.occurred_at.year, long_ago.occurred_at.year) == (9999, 1)
 
 
-def test_what_is_due_later_waits_and_what_was_due_does_not(source: Source, conn: psycopg.Connection[Any]) -> None:
+def test_imported_rows_that_are_due_later_wait_and_those_already_due_do_not(
+    source: Source, conn: psycopg.Connection[Any]
+) -> None:
     source.make(
         "body json, due timestamptz, at timestamptz", ("1", "2020-01-01Z", "2021-01-01Z"), ("2", "2999-01-01Z", None)
     )

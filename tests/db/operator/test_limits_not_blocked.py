@@ -23,7 +23,9 @@ def waiting(plant: Planter) -> list[int]:
     return [*heads, plant.park("c", "retrying", blocks=True, attempts=3, due=60)]
 
 
-def test_it_is_not_listed_nor_counted_among_blocked_aggregates(waiting: list[int], outbox: Outbox) -> None:
+def test_an_event_that_waits_for_a_permit_is_not_listed_or_counted_as_blocked(
+    waiting: list[int], outbox: Outbox
+) -> None:
     (listed,) = outbox.blocked.list()
     (group,) = outbox.blocked.groups()
     assert (listed.aggregate_id, listed.record_id, group.keys) == ("c", waiting[2], 1)
@@ -31,14 +33,14 @@ def test_it_is_not_listed_nor_counted_among_blocked_aggregates(waiting: list[int
     assert outbox.stats.records()["deferred"] == 2
 
 
-def test_doctor_does_not_take_it_for_an_outage(waiting: list[int], plant: Planter) -> None:
+def test_doctor_does_not_take_events_that_wait_for_permits_for_an_outage(waiting: list[int], plant: Planter) -> None:
     evidence = gather_evidence(plant.conn, "partbox", Thresholds(60.0, 60.0))
     assert evidence.deferred == ()
     assert [key.aggregate_id for _, key in evidence.keys] == ["c"]
     assert "deferred" not in [each.cause for each in run_checks(Case("partbox", evidence, Limits()))]
 
 
-def test_doctor_tells_of_a_brake_also_beside_a_limit_for_what_waits_for_permits_brakes_nothing() -> None:
+def test_doctor_reports_braked_deliveries_also_when_a_handler_has_a_limit() -> None:
     def causes(*kept: LimitReport) -> list[str]:
         limits = merge_limits("default", kept, [])
         usual = {"schema": "partbox", "subscription": "default", "paused": False, "parked": {}, "partitions": ()}

@@ -21,7 +21,7 @@ def rows(conn) -> list[tuple[str, str, float | None, float | None]]:
     return conn.execute(ROWS).fetchall()
 
 
-def test_each_bound_is_set_by_itself_and_lifted_by_none(outbox, conn):
+def test_each_bound_of_a_limit_is_set_by_itself_and_lifted_by_the_word_none(outbox, conn):
     assert outbox.limits.set("charge", rate="90/m") is True
     assert rows(conn) == [("default", "charge", 1.5, None)]
     assert outbox.limits.set("charge", at_once=5) is True
@@ -32,7 +32,7 @@ def test_each_bound_is_set_by_itself_and_lifted_by_none(outbox, conn):
     assert (limit.rate, limit.at_once, limit.change.rate, limit.change.at_once) == (None, 5, "none", 5.0)
 
 
-def test_what_is_so_already_changes_nothing_and_is_not_noted(outbox, conn):
+def test_setting_a_limit_to_its_present_value_changes_nothing_and_is_not_noted(outbox, conn):
     outbox.limits.set("charge", rate="2/s", at_once=1)
     before = conn.execute("select changed_at from partbox.handler_limit").fetchone()
     assert outbox.limits.set("charge", rate="2/s") is False
@@ -40,7 +40,7 @@ def test_what_is_so_already_changes_nothing_and_is_not_noted(outbox, conn):
     assert [each.action for each in outbox.actions.list()] == ["limit set"]
 
 
-def test_a_reset_forgets_it_and_says_whether_there_was_anything(outbox, conn):
+def test_a_reset_removes_a_limit_and_returns_whether_there_was_one(outbox, conn):
     outbox.limits.set("charge", rate="2/s")
     assert outbox.limits.reset("charge") is True
     assert outbox.limits.reset("charge") is False
@@ -58,7 +58,7 @@ def test_each_change_is_noted_with_who_made_it(outbox, conn):
     assert changed.who == f"alice as {conn.info.user}" == reset.who
 
 
-def test_each_change_is_logged_and_what_changes_nothing_is_not(outbox, caplog):
+def test_each_change_of_a_limit_is_logged_and_a_call_that_changes_nothing_is_not(outbox, caplog):
     caplog.set_level("INFO", "partbox.commands")
     for _ in range(2):
         outbox.limits.set("charge", rate="3/s")
@@ -70,7 +70,7 @@ def test_each_change_is_logged_and_what_changes_nothing_is_not(outbox, caplog):
     ]
 
 
-def test_who_changed_it_last_stands_with_it(outbox, conn):
+def test_a_limit_shows_who_changed_it_last_and_when(outbox, conn):
     outbox.limits.set("charge", rate="1/s")
     with outbox.acting_as("bob"):
         outbox.limits.set("charge", rate="2/s")
@@ -125,7 +125,7 @@ def test_a_subscription_that_does_not_exist_is_refused(outbox, conn):
         ({"at_once": True}, "at_once True must be a whole number from 1"),
     ],
 )
-def test_what_is_no_bound_is_refused_with_the_value_and_the_remedy(outbox, conn, given, said):
+def test_an_invalid_bound_is_refused_with_its_value_and_the_remedy(outbox, conn, given, said):
     with pytest.raises(PartboxError) as refused:
         outbox.limits.set("charge", **given)
     assert said in str(refused.value)
@@ -152,7 +152,7 @@ def test_a_name_that_no_handler_has_is_refused_where_the_handlers_are_known(dsn,
     assert rows(conn) == [("audit", "audit.note", 1.0, None)]
 
 
-def test_what_was_set_for_a_handler_that_is_gone_can_be_reset(outbox, dsn, conn):
+def test_a_limit_of_a_handler_that_no_longer_exists_can_be_reset(outbox, dsn, conn):
     outbox.limits.set("shop.old", rate="1/s")
     renamed = Outbox(dsn)
     renamed.on("Paid", name="shop.new")(print)
@@ -165,7 +165,7 @@ def test_a_handler_without_a_name_is_refused(outbox, conn):
     assert rows(conn) == []
 
 
-def test_workers_are_told_at_once(outbox, conn, dsn):
+def test_workers_are_notified_of_a_changed_limit_at_once(outbox, conn, dsn):
     with psycopg.connect(dsn, autocommit=True) as listener:
         listener.execute('listen "partbox:partbox"')
         outbox.limits.set("charge", rate="1/s")
@@ -174,7 +174,7 @@ def test_workers_are_told_at_once(outbox, conn, dsn):
     assert told == ["changed default", "changed default"]
 
 
-def test_what_processes_keep_is_summed_with_what_was_set(outbox, conn):
+def test_the_reports_of_processes_are_summed_up_and_combined_with_the_limits_set(outbox, conn):
     first, second = join(conn, 2)
     tenants = (WaitingValue("acme", 8, 4.0), WaitingValue("zoo", 1, 0.5))
     note_limits(conn, SCHEMA, first, [LimitReport("charge", 10.0, 4, "tenant_id", 9, 4.0, tenants)])
@@ -205,7 +205,7 @@ changed = st.builds(dict, handler=texts, rate=bounds, at_once=bounds, changed_at
 
 
 @given(reports=st.lists(kept), rows=st.lists(changed, unique_by=lambda row: row["handler"]))
-def test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is_lost(reports, rows):
+def test_each_handler_with_a_limit_is_listed_once_and_every_waiting_event_is_counted(reports, rows):
     found = merge_limits("default", reports, parse_changes(rows))
     names = {each.handler for each in reports} | {row["handler"] for row in rows}
     assert [each.handler for each in found] == sorted(names)
@@ -217,7 +217,7 @@ def test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is
             assert limit.rate == (None if row["rate"] == "Infinity" else row["rate"])
 
 
-def test_numbers_that_are_no_bounds_do_not_get_into_the_table(conn):
+def test_numbers_that_are_invalid_as_bounds_are_kept_out_of_the_table(conn):
     for column in ("rate", "at_once"):
         for number in ("0", "-1", "'NaN'", "null"):
             with pytest.raises(psycopg.errors.CheckViolation):
@@ -227,6 +227,6 @@ def test_numbers_that_are_no_bounds_do_not_get_into_the_table(conn):
                 )
 
 
-def test_a_process_that_is_gone_writes_nothing(conn):
+def test_a_process_without_an_instance_row_writes_no_limit_report(conn):
     note_limits(conn, SCHEMA, UUID(int=7), [LimitReport("charge")])
     assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)

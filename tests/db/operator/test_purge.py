@@ -35,7 +35,7 @@ def purged(dsn):
     return run
 
 
-def test_only_what_is_terminal_everywhere_and_expired_goes(planted, purged):
+def test_a_purge_removes_only_records_that_are_expired_and_terminal_in_every_subscription(planted, purged):
     """The acceptance: every state, a fast subscription, and a slow one that is paused."""
     planted.subscribe(SLOW)
     planted.conn.execute("update partbox.subscription set paused_at = now() where name = %s", [SLOW])
@@ -140,7 +140,7 @@ MODELS = st.builds(
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(model=MODELS, batch=st.integers(1, 5))
-def test_a_purge_leaves_what_the_rule_says(dsn, conn, model, batch):
+def test_a_purge_leaves_exactly_the_records_of_the_model(dsn, conn, model, batch):
     conn.execute("truncate partbox.record, partbox.parked, partbox.subscription, partbox.partition")
     planted = Planted(conn)
     for name in {name for name, _ in model.cursors}:

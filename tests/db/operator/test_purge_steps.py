@@ -71,7 +71,7 @@ def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, plant
     assert (sum(sizes), planted.left()) == (400, [])
 
 
-def test_a_step_among_many_attempts_reads_no_more_than_its_stretch(conn):
+def test_a_purge_step_among_many_attempts_reads_only_its_own_range_of_ids(conn):
     """An index tells which are of records that went: a step that began with it read all of them, each time."""
     plant = OTHERS["attempt"].replace("2000", "400000")
     conn.execute(plant.encode())
@@ -110,7 +110,7 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
     assert conn.execute(f"select count(*) from partbox.{table}".encode()).fetchone() == (1_000,)
 
 
-def test_survivors_at_the_low_end_do_not_hide_what_lies_above(conn, planted, purged):
+def test_records_that_stay_at_the_low_end_do_not_hide_purgeable_records_above(conn, planted, purged):
     many(conn, 1_000, partitions=1)
     conn.execute(
         "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks)"
@@ -121,7 +121,7 @@ def test_survivors_at_the_low_end_do_not_hide_what_lies_above(conn, planted, pur
     assert planted.left() == [*range(1, 701)]
 
 
-def test_a_record_of_the_future_does_not_hide_what_lies_above(conn, planted, purged):
+def test_a_record_from_the_future_does_not_hide_purgeable_records_above(conn, planted, purged):
     many(conn, 500, partitions=1)
     conn.execute("update partbox.record set created_at = now() + interval '9 days' where id in (1, 250)")
     planted.consume(500)
@@ -142,7 +142,7 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
     assert tuples_read(conn) - before <= 200
 
 
-def test_the_greatest_id_that_ever_went_is_kept(planted, purged):
+def test_the_greatest_id_that_was_ever_purged_is_remembered(planted, purged):
     planted.consume(100)
     marker = planted.conn.execute("select xmin::text, value from partbox.meta where key = 'marker'").fetchone()
     assert "purged_id" not in planted.meta()
@@ -161,7 +161,7 @@ def test_the_greatest_id_that_ever_went_is_kept(planted, purged):
     assert planted.conn.execute("select xmin::text, value from partbox.meta where key = 'marker'").fetchone() == marker
 
 
-def test_owners_are_told_of_dead_rows_that_went(planted, purged, conn):
+def test_owners_are_notified_of_dead_rows_that_were_purged(planted, purged, conn):
     planted.consume(100)
     for id, partition in ((1, 3), (2, 3), (3, 9)):
         planted.park(planted.record(id, partition), "dead", partition=partition)
@@ -173,7 +173,7 @@ def test_owners_are_told_of_dead_rows_that_went(planted, purged, conn):
     assert raised.fetchall() == [(3, 1), (9, 1)]
 
 
-def test_a_replay_that_was_faster_keeps_its_record(dsn, conn, planted, purged):
+def test_a_purge_leaves_a_record_that_was_replayed_while_the_purge_waited(dsn, conn, planted, purged):
     """The purge has chosen the row and waits for the partition, as every writer of parked rows does."""
     planted.consume(100)
     planted.park(planted.record(1), "dead")
@@ -243,7 +243,7 @@ def test_a_purge_that_finds_another_at_work_says_so_and_stops(dsn, conn, planted
     assert purged() == Purged(records=1)
 
 
-def test_of_many_purges_at_once_each_record_goes_once_and_one_ends_the_work(dsn, conn, planted):
+def test_concurrent_purges_remove_each_record_once_and_at_least_one_completes(dsn, conn, planted):
     many(conn, 3_000)
     planted.consume(3_000)
     with ThreadPoolExecutor(4) as pool:
@@ -264,7 +264,7 @@ def test_a_purge_may_be_stopped_between_two_steps(dsn, conn, planted):
     assert 0 < went.records < 1_000
 
 
-def test_a_purge_that_is_killed_leaves_what_the_next_one_takes(dsn, conn, planted, purged):
+def test_records_left_by_a_killed_purge_are_removed_by_the_next_one(dsn, conn, planted, purged):
     many(conn, 3_000)
     conn.execute("update partbox.record set created_at = now() where id > 2500")
     planted.consume(3_000)

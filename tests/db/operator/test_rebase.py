@@ -79,7 +79,7 @@ def test_a_healthy_outbox_is_rebased_only_by_force_and_loses_nothing_by_it(dsn, 
     check_server(conn, SCHEMA)
 
 
-def test_the_remedy_names_the_schema(conn, outbox):
+def test_the_error_for_a_logical_copy_names_the_schema_in_its_remedy(conn, outbox):
     migrate(outbox.dsn, "my shop")
     conn.execute("""delete from "my shop".meta where key = 'marker'""")
     with pytest.raises(SchemaError, match="`partbox rebase --schema 'my shop'`"):
@@ -101,13 +101,13 @@ def test_a_schema_that_was_rewritten_and_reindexed_is_no_copy(conn):
 
 
 @pytest.mark.parametrize("oids", ["tableoid || ' 16385'", "'16384 ' || 'partbox.record_pkey'::regclass::oid"])
-def test_one_oid_that_is_another_makes_a_copy(conn, oids):
+def test_a_schema_with_one_changed_oid_counts_as_a_copy(conn, oids):
     conn.execute(f"update partbox.meta set value = {oids} where key = 'marker_oids'")
     with pytest.raises(SchemaError, match="logical copy"):
         check_server(conn, SCHEMA)
 
 
-def test_two_at_once_do_it_once(conn, rebasing, copied):
+def test_only_one_of_two_concurrent_rebases_is_done(conn, rebasing, copied):
     with psycopg.connect(conn.info.dsn) as purging, background() as go:
         purging.execute(PURGE)
         both = [go(rebasing, []) for _ in range(2)]
@@ -120,7 +120,7 @@ def test_two_at_once_do_it_once(conn, rebasing, copied):
     check_server(conn, SCHEMA)
 
 
-def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_its_attempts(
+def test_a_rebase_waits_for_an_open_publisher_and_lets_others_publish_between_its_attempts(
     dsn, conn, rebasing, copied, monkeypatch
 ):
     monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "50ms")
@@ -139,7 +139,7 @@ def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_
     assert gets(conn, "default") == [1, 2, 3, 4]
 
 
-def test_it_gives_up_in_time_names_a_prepared_transaction_too_and_has_changed_nothing(
+def test_a_rebase_that_gives_up_names_prepared_transactions_too_and_has_changed_nothing(
     dsn, conn, rebasing, copied, monkeypatch
 ):
     monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "50ms")
@@ -157,7 +157,7 @@ def test_it_gives_up_in_time_names_a_prepared_transaction_too_and_has_changed_no
     assert gets(conn, "default") == [1, 2, 3]
 
 
-def test_publishers_in_the_middle_of_their_transactions_and_after_it_are_all_delivered(dsn, conn, outbox, copied):
+def test_an_event_of_a_transaction_that_was_open_at_a_rebase_is_delivered(dsn, conn, outbox, copied):
     """One has drawn its xid before the rebase, and publishes after it, with an id above every cursor."""
     with psycopg.connect(dsn) as early:
         early.execute("select pg_current_xact_id()")
@@ -188,7 +188,7 @@ def test_living_workers_are_named_and_nothing_is_changed(conn, dsn, rebasing, co
     assert cursors(conn) == before
 
 
-def test_instances_that_are_rows_of_the_dump_are_watched_for_a_lease_and_forgotten(conn, rebasing, copied):
+def test_a_rebase_watches_instance_rows_of_the_dump_for_a_lease_and_then_forgets_them(conn, rebasing, copied):
     join(conn, 2, node="node-a")
     conn.execute("update partbox.instance set lease = '300 ms', heartbeat_at = now() + interval '1 h' where pid = 1")
     conn.execute("update partbox.instance set heartbeat_at = now() - interval '1 h' where pid = 2")
@@ -198,7 +198,7 @@ def test_instances_that_are_rows_of_the_dump_are_watched_for_a_lease_and_forgott
     assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 
-def test_a_worker_that_comes_to_life_behind_the_look_stops_it(conn, copied):
+def test_a_worker_that_joins_after_the_check_stops_a_rebase(conn, copied):
     before = cursors(conn)
     join(conn)
     assert rebase.rebase_schema(conn, SCHEMA, {}, force=True) == "workers"
@@ -257,7 +257,7 @@ def test_saves_and_replays_do_not_deadlock_with_a_rebase(dsn, conn, outbox, copi
     assert gets(conn, "default") == [1, 2, 3]
 
 
-def test_a_subscription_that_is_made_later_does_not_take_the_foreign_xids_of_old_records_for_late_commits(conn, outbox):
+def test_a_later_subscription_does_not_take_foreign_xids_of_old_records_for_late_commits(conn, outbox):
     publish(conn, 1, 2)
     conn.execute("update partbox.record set xid = '1099511629000'")  # which is in this cluster's future
     conn.execute("update partbox.partition set snapshot = '1099511629999:1099511629999:', last_id = 2, floor_id = 2")

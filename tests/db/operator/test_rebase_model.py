@@ -134,7 +134,7 @@ def database(server: Any, template: str) -> Iterator[str]:
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(copy=copies())
-def test_after_a_rebase_everybody_gets_what_was_left_and_nothing_twice(database: str, copy: Copy) -> None:
+def test_every_subscription_gets_its_remaining_records_once_after_a_rebase(database: str, copy: Copy) -> None:
     with psycopg.connect(database, autocommit=True) as conn, psycopg.connect(database) as slow:
         _store(conn, copy)
         slow.execute("select pg_current_xact_id()")  # so that a snapshot lists something

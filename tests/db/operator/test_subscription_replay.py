@@ -31,7 +31,7 @@ def test_a_replay_from_an_id_brings_everything_from_there_on_and_nothing_below(d
     assert is_paused(conn, "audit") is False
 
 
-def test_what_had_not_committed_when_the_cursor_was_saved_still_comes_after_a_replay_above_it(dsn, outbox, conn):
+def test_records_that_had_not_committed_at_the_cursor_are_delivered_after_a_replay_above_them(dsn, outbox, conn):
     with open_transaction(dsn, 1):
         publish(conn, 2, 3, 4)
         outbox.subscriptions.create("audit", "now")
@@ -40,7 +40,7 @@ def test_what_had_not_committed_when_the_cursor_was_saved_still_comes_after_a_re
     assert gets(conn, "audit") == [1, 4]
 
 
-def test_a_replay_from_above_the_cursor_skips_nothing_of_a_backlog_that_its_snapshot_shows(outbox, conn, consumed):
+def test_a_replay_from_above_the_cursor_skips_no_backlog_that_the_snapshot_shows(outbox, conn, consumed):
     publish(conn, *range(10, 20))
     conn.execute(
         "update partbox.partition set snapshot = pg_current_snapshot(), floor_id = 19 where subscription = 'audit'"
@@ -116,7 +116,7 @@ def test_a_replay_waits_for_the_owner_to_release(outbox, conn, dsn, consumed):
     assert is_paused(conn, "audit") is False
 
 
-def test_the_owner_of_before_can_save_nothing_after_a_replay(conn, outbox):
+def test_the_former_owner_can_save_nothing_after_a_replay(conn, outbox):
     (me,) = join(conn)
     assign(conn, me)
     row = claim(conn, me)[0]
@@ -127,7 +127,7 @@ def test_the_owner_of_before_can_save_nothing_after_a_replay(conn, outbox):
     assert save(conn, me, [CursorSave(row.partition, row.epoch, "9:9:", 99, 99, False)]) == set()
 
 
-def test_a_worker_that_does_not_let_go_in_time_fails_it_and_all_is_as_before(outbox, conn, consumed):
+def test_a_replay_fails_and_changes_nothing_if_a_worker_does_not_release_in_time(outbox, conn, consumed):
     (me,) = join(conn, node="node-a", subscription="audit")
     conn.execute("update partbox.partition set owner = %s where subscription = 'audit' and partition < 3", [me])
     before = rows(conn, "audit", "last_id, epoch")
@@ -142,7 +142,7 @@ def test_a_worker_that_does_not_let_go_in_time_fails_it_and_all_is_as_before(out
 
 
 @pytest.mark.parametrize("was_paused", [False, True])
-def test_a_wait_that_is_interrupted_undoes_its_own_pause_only(outbox, conn, consumed, was_paused):
+def test_an_interrupted_replay_undoes_its_own_pause_but_not_one_from_before(outbox, conn, consumed, was_paused):
     (me,) = join(conn, subscription="audit")
     conn.execute("update partbox.partition set owner = %s where subscription = 'audit'", [me])
     if was_paused:
@@ -156,7 +156,7 @@ def test_a_wait_that_is_interrupted_undoes_its_own_pause_only(outbox, conn, cons
     assert is_paused(conn, "audit") is was_paused
 
 
-def test_what_a_dead_process_owns_is_freed_after_its_lease_though_no_supervisor_is_left(outbox, conn, consumed):
+def test_a_replay_frees_partitions_of_a_dead_process_after_its_lease_without_any_supervisor(outbox, conn, consumed):
     (dead,) = join(conn, subscription="audit")
     conn.execute("update partbox.instance set lease = '0.5 s'")
     conn.execute("update partbox.partition set owner = %s where subscription = 'audit' and partition < 9", [dead])
@@ -170,7 +170,7 @@ def test_what_a_dead_process_owns_is_freed_after_its_lease_though_no_supervisor_
     assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 
-def test_a_process_that_beats_is_not_buried(outbox, conn, consumed):
+def test_a_replay_does_not_bury_a_process_that_sends_heartbeats(outbox, conn, consumed):
     """Its lease looks over by the database's clock, which may have stepped; its heartbeats say that it lives."""
     (me,) = join(conn, subscription="audit")
     conn.execute("update partbox.instance set lease = '0.3 s'")
@@ -199,7 +199,7 @@ NONSENSE = [
 ]
 
 
-def test_a_replay_that_makes_no_sense_is_refused_before_anything_stands_still(outbox, conn, consumed):
+def test_a_senseless_replay_is_refused_before_the_subscription_is_paused(outbox, conn, consumed):
     (me,) = join(conn, subscription="audit")
     conn.execute("update partbox.partition set assignee = %s where subscription = 'audit'", [me])
     before = rows(conn, "audit", "*")
@@ -229,7 +229,7 @@ def test_a_replay_of_what_a_purge_has_removed_is_refused_with_the_lowest_id_poss
     outbox.subscriptions.replay("default", from_id=6)
 
 
-def test_a_replay_from_a_time_is_refused_unless_something_older_is_left_above_the_purged(outbox, conn, purged):
+def test_a_replay_from_a_time_is_refused_unless_an_older_record_is_left_above_the_purged_ids(outbox, conn, purged):
     six, seven = (
         conn.execute("select created_at from partbox.record where id = %s", [id]).fetchone()[0] for id in (6, 7)
     )
@@ -240,7 +240,7 @@ def test_a_replay_from_a_time_is_refused_unless_something_older_is_left_above_th
     outbox.subscriptions.replay("default", from_time=seven)
 
 
-def test_a_purge_that_comes_between_look_and_replay_is_noticed_and_the_pause_undone(outbox, conn, consumed):
+def test_a_purge_between_the_check_and_the_replay_is_noticed_and_the_pause_undone(outbox, conn, consumed):
     (me,) = join(conn, subscription="audit")
     conn.execute("update partbox.partition set owner = %s where subscription = 'audit'", [me])
 
@@ -265,7 +265,7 @@ def test_a_replay_waits_for_a_batch_of_a_purge_and_sees_what_it_removed(dsn, out
             replayed.result()
 
 
-def test_no_batch_of_a_purge_runs_beside_a_replay_and_none_takes_what_comes_again(dsn, outbox, conn, consumed):
+def test_no_batch_of_a_purge_runs_beside_a_replay_or_removes_records_to_be_replayed(dsn, outbox, conn, consumed):
     outbox.subscriptions.drop("default")
     conn.execute("update partbox.partition set floor_id = 9")
     purge = "select gone from partbox.purge_records(0, 0, 100, '{0,0}', false)"

@@ -18,7 +18,7 @@ from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError, SchemaError
 
 
-def test_from_the_beginning_it_gets_all_that_the_log_holds(outbox, conn):
+def test_a_subscription_from_the_beginning_gets_all_records_in_the_log(outbox, conn):
     publish(conn, 1, 2, 3)
     outbox.subscriptions.create("audit")
     publish(conn, 4)
@@ -29,7 +29,7 @@ def test_from_the_beginning_it_gets_all_that_the_log_holds(outbox, conn):
     assert len(rows(conn, "audit", "partition")) == 256
 
 
-def test_from_now_on_it_gets_what_commits_after_the_call_also_of_transactions_that_were_open(dsn, outbox, conn):
+def test_a_subscription_from_now_on_gets_later_commits_even_of_transactions_already_open(dsn, outbox, conn):
     publish(conn, 1)
     with psycopg.connect(dsn) as early:
         early.execute("select pg_current_xact_id()")  # has its xid before the call, publishes after it
@@ -44,14 +44,14 @@ def test_from_now_on_it_gets_what_commits_after_the_call_also_of_transactions_th
     assert gets(conn, "audit") == [2, 4, 5, 6]
 
 
-def test_now_before_the_first_publish_gets_everything(outbox, conn):
+def test_a_subscription_from_now_on_created_before_the_first_publish_gets_everything(outbox, conn):
     outbox.subscriptions.create("audit", "now")
     assert set(rows(conn, "audit", "last_id, floor_id")) == {(0, 0)}
     publish(conn, 1)
     assert gets(conn, "audit") == [1]
 
 
-def test_it_begins_with_the_highest_floor_of_all_partitions_of_all_subscriptions(outbox, conn):
+def test_a_subscription_begins_with_the_highest_floor_of_all_partitions_and_subscriptions(outbox, conn):
     publish(conn, *range(9))
     outbox.subscriptions.create("other")
     conn.execute("update partbox.partition set floor_id = 5 where subscription = 'default' and partition = 7")
@@ -60,14 +60,14 @@ def test_it_begins_with_the_highest_floor_of_all_partitions_of_all_subscriptions
     assert set(rows(conn, "audit", "floor_id, last_id")) == {(5, 9)}
 
 
-def test_its_snapshot_does_not_show_its_own_transaction_as_ended(outbox, conn):
+def test_the_snapshot_of_a_new_subscription_does_not_show_its_own_transaction_as_ended(outbox, conn):
     conn.execute("select pg_current_xact_id()")
     outbox.subscriptions.create("audit", "now")
     assert set(rows(conn, "audit", "pg_visible_in_snapshot(xmin::text::xid8, snapshot)")) == {(False,)}
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
-def test_its_snapshot_is_taken_after_a_purge_that_it_waits_for(dsn, conn, isolation):
+def test_the_snapshot_of_a_new_subscription_is_taken_after_a_purge_that_it_waits_for(dsn, conn, isolation):
     """Else a record that commits, is delivered elsewhere and is purged during the wait would be missing."""
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(f"alter database {conn.info.dbname} set default_transaction_isolation = '{isolation}'")
@@ -94,7 +94,7 @@ def test_creates_do_not_wait_for_each_other(dsn, outbox, conn):
     assert is_paused(conn, "audit") is False
 
 
-def test_from_a_time_on_it_gets_what_was_published_then_or_later_and_what_commits_later(dsn, outbox, conn):
+def test_a_subscription_from_a_time_gets_records_published_since_and_later_commits(dsn, outbox, conn):
     publish(conn, 1, 2)
     since = conn.execute("select clock_timestamp()").fetchone()[0]
     with open_transaction(dsn, 3):
@@ -106,7 +106,7 @@ def test_from_a_time_on_it_gets_what_was_published_then_or_later_and_what_commit
     assert gets(conn, "audit") == gets(conn, "text") == [3, 4, 1001, 5]
 
 
-def test_from_a_time_after_everything_is_from_now_on(dsn, outbox, conn):
+def test_a_subscription_from_a_time_after_every_record_begins_from_now_on(dsn, outbox, conn):
     publish(conn, 1)
     since = conn.execute("select clock_timestamp()").fetchone()[0]
     with open_transaction(dsn, 2):
@@ -127,7 +127,7 @@ class Written:
     ended: float
 
 
-def test_now_beside_many_writers_takes_nothing_from_before_and_leaves_nothing_from_after(dsn, outbox, conn):
+def test_a_subscription_from_now_on_beside_many_writers_gets_exactly_the_later_commits(dsn, outbox, conn):
     """Early xids, savepoints, rollbacks, pauses before the commit; aggregates behind row locks."""
     seed = SystemRandom().randrange(1 << 32)
     random = Random(seed)
@@ -197,7 +197,7 @@ def numbers(conn, count: int) -> list[int]:
     return [conn.execute("select nextval('number')").fetchone()[0] for _ in range(count)]
 
 
-def test_types_are_kept_and_none_means_all(outbox, conn):
+def test_the_event_types_of_a_subscription_are_stored_and_none_means_all(outbox, conn):
     outbox.subscriptions.create("audit")
     outbox.subscriptions.create("urgent", types=["PaymentFailed", "FraudSuspected", "PaymentFailed"])
     assert subscriptions.find_wanted_types(conn, SCHEMA, "audit") is None
@@ -208,7 +208,7 @@ def test_types_are_kept_and_none_means_all(outbox, conn):
 
 
 @pytest.mark.parametrize("name", ["ünï cödé", "o'x\"; drop %s {x} \\", "x" * 100])
-def test_any_visible_name_will_do(outbox, conn, name):
+def test_a_subscription_can_have_any_visible_name(outbox, conn, name):
     outbox.subscriptions.create(name, "now", [name])
     publish(conn, 1)
     assert gets(conn, name) == [1]
@@ -220,7 +220,7 @@ def test_any_visible_name_will_do(outbox, conn, name):
 
 
 @pytest.mark.parametrize("schema", ["a%b", "Ünï \"{x}' \\"])
-def test_any_schema_will_do(empty_dsn, schema):
+def test_subscriptions_can_be_managed_in_a_schema_of_any_name(empty_dsn, schema):
     outbox = Outbox(empty_dsn, schema=schema, auto_migrate=True)
     outbox.subscriptions.create("audit", "now", ["%s"])
     assert outbox.subscriptions.replay("audit", from_time=datetime(2020, 1, 1, tzinfo=UTC)) == 0
@@ -249,7 +249,7 @@ NONSENSE = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_and_nothing_is_made(outbox, conn):
+def test_senseless_arguments_are_refused_and_no_subscription_is_created(outbox, conn):
     for arguments, said in NONSENSE:
         with pytest.raises(PartboxError, match=said):
             outbox.subscriptions.create(*arguments)
@@ -257,7 +257,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_made(outbox, conn):
         assert conn.execute("select count(*) from partbox.partition").fetchone() == (256,), said
 
 
-def test_of_many_creates_of_a_name_at_once_one_wins(outbox, conn):
+def test_only_one_of_many_concurrent_creates_of_the_same_name_succeeds(outbox, conn):
     def made(_: int) -> bool:
         try:
             outbox.subscriptions.create("audit", "now")

@@ -123,7 +123,7 @@ def test_a_drop_waits_until_the_workers_have_ended(outbox, conn, consumed):
     assert is_paused(conn, "audit") is None
 
 
-def test_what_changed_since_the_wait_is_noticed_under_the_locks(conn):
+def test_changes_since_the_wait_of_a_replay_or_drop_are_noticed_under_its_locks(conn):
     """The last look is that of the functions, which have locked what they look at."""
     (me,) = join(conn)
 
@@ -154,7 +154,7 @@ def test_the_default_subscription_can_be_dropped_and_made_again(outbox, conn):
 # List.
 
 
-def test_the_list_says_what_each_has_to_do(outbox, conn, consumed):
+def test_the_list_shows_the_outstanding_work_of_each_subscription(outbox, conn, consumed):
     outbox.subscriptions.create("urgent", "now", ["B", "A"])
     outbox.subscriptions.pause("urgent")
     publish(conn, 10, 11)

@@ -41,7 +41,9 @@ def act(outbox: Outbox, what: str) -> None:
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("what", ["replay", "drop"])
-def test_an_error_of_the_database_is_raised_as_it_is_and_nothing_is_changed(outbox, conn, monkeypatch, what, before):
+def test_a_database_error_is_raised_unchanged_and_the_subscription_is_left_as_it_was(
+    outbox, conn, monkeypatch, what, before
+):
     if before:
         outbox.subscriptions.pause("audit")
     failing(monkeypatch, what, psycopg.errors.QueryCanceled("canceling statement due to statement timeout"))
@@ -52,7 +54,7 @@ def test_an_error_of_the_database_is_raised_as_it_is_and_nothing_is_changed(outb
 
 
 @pytest.mark.parametrize("what", ["pause", "replay", "drop"])
-def test_a_connection_that_is_lost_is_said_with_how_it_is_left(outbox, conn, monkeypatch, what):
+def test_the_error_for_a_lost_connection_says_how_the_subscription_was_left(outbox, conn, monkeypatch, what):
     failing(monkeypatch, what, psycopg.OperationalError("the connection is closed"), after=what == "pause", lost=True)
     with pytest.raises(
         PartboxError, match=r"^subscription 'audit': the connection is closed; nothing was changed, and it"
@@ -61,7 +63,7 @@ def test_a_connection_that_is_lost_is_said_with_how_it_is_left(outbox, conn, mon
     assert is_paused(conn, "audit") is False
 
 
-def test_a_replay_or_a_drop_that_was_done_before_its_answer_was_lost_is_said_to_be_done(outbox, conn, monkeypatch):
+def test_a_replay_or_drop_whose_answer_was_lost_is_reported_as_done(outbox, conn, monkeypatch):
     failing(monkeypatch, "replay", KeyboardInterrupt(), after=True)
     with pytest.raises(InterruptedCommand, match=r"it is active: what was asked for was done"):
         act(outbox, "replay")
@@ -72,7 +74,7 @@ def test_a_replay_or_a_drop_that_was_done_before_its_answer_was_lost_is_said_to_
     assert is_paused(conn, "audit") is None
 
 
-def test_one_that_was_paused_and_is_dropped_when_it_is_interrupted_is_said_to_be_dropped(outbox, conn, monkeypatch):
+def test_an_interrupted_drop_of_a_paused_subscription_is_reported_as_done(outbox, conn, monkeypatch):
     outbox.subscriptions.pause("audit")
     failing(monkeypatch, "drop", KeyboardInterrupt(), after=True)
     with pytest.raises(InterruptedCommand, match=r"it has been dropped"):
@@ -80,7 +82,7 @@ def test_one_that_was_paused_and_is_dropped_when_it_is_interrupted_is_said_to_be
 
 
 @pytest.mark.parametrize("what", ["replay", "drop"])
-def test_a_connection_that_is_lost_for_good_amid_one_that_was_paused_leaves_open_what_was_done(
+def test_a_lost_connection_to_a_subscription_paused_before_leaves_open_whether_the_act_was_done(
     outbox, conn, monkeypatch, what
 ):
     outbox.subscriptions.pause("audit")
@@ -90,7 +92,7 @@ def test_a_connection_that_is_lost_for_good_amid_one_that_was_paused_leaves_open
     assert is_paused(conn, "audit") is True
 
 
-def test_the_command_that_resumes_is_for_this_schema_and_name(outbox, conn, monkeypatch, dsn):
+def test_the_suggested_resume_command_names_the_schema_and_the_subscription(outbox, conn, monkeypatch, dsn):
     outbox.subscriptions.create("audit log")
     failing(monkeypatch, "replay", psycopg.OperationalError("the server closed the connection"), lost=True)
     failing(monkeypatch, "resume", psycopg.OperationalError("connection refused"))

@@ -154,14 +154,14 @@ def test_a_revision_that_fails_later_leaves_no_schema(project: Project) -> None:
         )
 
 
-def test_its_settings_end_with_it_and_a_later_revision_has_its_own(project: Project) -> None:
+def test_the_settings_of_an_upgrade_do_not_affect_a_later_revision(project: Project) -> None:
     project.revision()
     project.revision("op.execute(\"create function wrong() returns int language sql as 'select nothing'\")")
     with pytest.raises(Exception, match='column "nothing" does not exist'):
         project.upgrade()
 
 
-def test_another_name_and_roles_are_given_to_it_and_remembered(project: Project) -> None:
+def test_an_upgrade_takes_a_schema_name_and_roles_and_later_ones_remember_the_roles(project: Project) -> None:
     schema, role = "Order's %(x)s :y", "o'pub :x %s"
     with psycopg.connect(project.dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
@@ -212,7 +212,7 @@ def test_autogenerate_sees_nothing_of_partbox(project: Project) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Did not recognize type")
-def test_without_a_filter_autogenerate_would_drop_it(project: Project) -> None:
+def test_autogenerate_would_drop_the_schema_without_the_filter(project: Project) -> None:
     project.env("")
     project.revision(ORDERS)
     project.revision()
@@ -221,7 +221,7 @@ def test_without_a_filter_autogenerate_would_drop_it(project: Project) -> None:
         command.check(project.config())
 
 
-def test_a_filter_of_ones_own_decides_of_the_rest() -> None:
+def test_a_filter_of_the_project_decides_on_all_other_schemas_and_tables() -> None:
     ours = leaving_out("partbox", "billing", then=lambda name, kind, parents: name != "legacy")
     table = {"schema_name": "billing"}
     seen = [

@@ -62,7 +62,7 @@ def test_the_script_does_what_migrate_does(empty_dsn: str, schema: str) -> None:
     assert migrate(empty_dsn, schema) == []
 
 
-def test_a_missing_schema_names_init(empty_dsn: str) -> None:
+def test_the_error_for_a_missing_schema_names_init(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as conn:
         with pytest.raises(SchemaError, match=r"does not exist .* `partbox init`$"):
             check_schema_version(conn)
@@ -70,7 +70,9 @@ def test_a_missing_schema_names_init(empty_dsn: str) -> None:
             check_schema_version(conn, "my shop")
 
 
-def test_an_older_schema_names_migrate(conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_older_schema_names_migrate(
+    conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(migrations, "migrations", known)
     with pytest.raises(SchemaError, match=f"at version {NEWEST}, .* needs {LATER.version}: run `partbox migrate`$"):
         check_schema_version(conn)
@@ -87,7 +89,7 @@ def test_a_schema_of_before_the_first_release_is_left_alone(dsn: str, conn: psyc
         conn.execute("rollback")
 
 
-def test_a_newer_breaking_schema_names_the_upgrade(conn: psycopg.Connection[Any]) -> None:
+def test_the_error_for_a_newer_breaking_schema_names_the_upgrade(conn: psycopg.Connection[Any]) -> None:
     _set_versions(conn, newest=NEWEST + 2, breaking=NEWEST + 1)
     with pytest.raises(SchemaError, match="upgrade partbox"):
         check_schema_version(conn)
@@ -135,7 +137,7 @@ def test_a_function_that_was_changed_is_put_back(dsn: str, conn: psycopg.Connect
     assert conn.execute("select partbox.partition_of('a')").fetchone() == (178,)
 
 
-def test_the_marker_is_not_touched_by_later_runs(dsn: str, conn: psycopg.Connection[Any]) -> None:
+def test_later_migrations_do_not_touch_the_marker_of_the_schema(dsn: str, conn: psycopg.Connection[Any]) -> None:
     migrate(dsn)
     healthy = conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone()
     assert healthy == (True,)

@@ -58,7 +58,7 @@ def open_publisher(dsn: str) -> Iterator[Conn]:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
+def test_a_migration_repeatedly_names_who_holds_it_up_and_lets_others_publish(
     dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ""
@@ -83,7 +83,7 @@ def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
 
 
 @pytest.mark.usefixtures("hurried")
-def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
+def test_a_migration_in_the_transaction_of_another_program_waits_for_locks_too(
     dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def goes_on() -> bool:
@@ -104,7 +104,7 @@ def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
 
 @pytest.mark.parametrize("ends", ["in time", "interrupted"])
 @pytest.mark.usefixtures("hurried")
-def test_whatever_ends_it_nothing_is_changed(
+def test_a_migration_that_gives_up_or_is_interrupted_has_changed_nothing(
     dsn: str, behind: Conn, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     def interrupt(_: float) -> None:

@@ -178,7 +178,7 @@ ALLOWED_TO_PUBLISHERS = (
     ],
     ids=["publisher", "worker", "stranger"],
 )
-def test_what_nobody_was_granted_is_refused(filled, who, forbidden, allowed):
+def test_each_role_is_refused_everything_that_it_was_not_granted(filled, who, forbidden, allowed):
     with psycopg.connect(filled.of(who), autocommit=True) as conn:
         assert [each for each in forbidden if not denied(conn, each)] == []
         assert [each for each in allowed if denied(conn, each)] == []
@@ -223,7 +223,7 @@ def test_granting_again_changes_nothing_and_many_may_do_so_at_once(cast, conn):
     assert grants.find_granted_roles(conn, "partbox") == roles
 
 
-def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
+def test_a_migration_grants_its_new_objects_to_the_roles_that_had_grants(cast, conn):
     before = privileges(conn)
     conn.execute(sql.SQL("revoke select on partbox.backlog from {}").format(sql.Identifier(cast.worker)))
     conn.execute(
@@ -237,7 +237,7 @@ def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
     assert refused(cast.of("stranger"), "table partbox.backlog")
 
 
-def test_who_is_no_longer_granted_the_call_is_forgotten(cast, conn):
+def test_a_migration_forgets_roles_whose_grants_on_functions_were_revoked(cast, conn):
     json_one = "publish(text, json, text, text, text, anycompatible, timestamptz, interval, text)"
     for role, function in ((cast.publisher, json_one), (cast.worker, "save")):
         conn.execute(sql.SQL("revoke all on all tables in schema partbox from {}").format(sql.Identifier(role)))
@@ -272,7 +272,7 @@ def test_the_script_for_psql_grants_too(cast, empty_dsn):
 FOR_THE_OWNER = {"subscription_drop", "subscription_pause", "subscription_purged", "subscription_replay"}
 
 
-def test_every_function_is_somebodys_and_nobody_elses(cast, conn):
+def test_every_function_is_granted_to_a_role_or_reserved_for_the_owner_and_none_is_public(cast, conn):
     """Who adds one decides who may call it: in `sql/grants`, or here."""
     found = conn.execute(
         "select proname, coalesce(proacl::text, '{=X}') from pg_proc where pronamespace = 'partbox'::regnamespace"
@@ -282,7 +282,7 @@ def test_every_function_is_somebodys_and_nobody_elses(cast, conn):
     assert [name for name, acl in found if "{=X" in acl or ",=X" in acl] == []
 
 
-def test_no_function_runs_as_its_owner_or_looks_things_up_where_others_may_put_them(cast, conn):
+def test_no_function_runs_as_its_owner_or_resolves_names_in_schemas_that_others_can_fill(cast, conn):
     """Some in SQL take the path of who calls them: they are inlined, and name what is not PostgreSQL's in full."""
     found = conn.execute(
         "select proname, prosecdef, lanname, proconfig from pg_proc p join pg_language l on l.oid = p.prolang"
@@ -362,7 +362,7 @@ def test_a_schema_that_was_given_to_a_role_is_filled_without_create_on_the_datab
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_whoever_may_not_make_the_schema_is_told_so_and_by_what_it_can_be_made(
+def test_a_role_that_may_not_create_the_schema_gets_an_error_that_says_how_it_can_be_created(
     empty_dsn: str, guest: str, make: Callable[[str, str], Any]
 ) -> None:
     with pytest.raises((SchemaError, InsufficientPrivilege)) as refused:
@@ -375,7 +375,7 @@ def test_whoever_may_not_make_the_schema_is_told_so_and_by_what_it_can_be_made(
     make(guest, 'o"x')
 
 
-def test_whoever_may_not_create_in_the_schema_is_told_so_in_one_line(empty_dsn: str, guest: str) -> None:
+def test_a_role_that_may_not_create_in_the_schema_gets_an_error_of_one_line(empty_dsn: str, guest: str) -> None:
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute("create schema partbox")
     for grant in ("select 1", "grant usage on schema partbox to guest"):

@@ -150,9 +150,7 @@ LOOKS = (
 )
 
 
-def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_repair(
-    cast, conn, working, tmp_path, run
-):
+def test_a_worker_role_can_deliver_retry_bury_and_park_and_run_operator_commands(cast, conn, working, tmp_path, run):
     outbox = Outbox(cast.dsn)
     with outbox.transaction() as tx:
         for number, kind in enumerate(["Placed", "Flaky", "Deadly", "Incurable", "Effect", "Incurable"]):
@@ -182,7 +180,7 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
         eventually(lambda table=table: conn.execute(f"select from partbox.{table}").rowcount == 0, interval=0.2)
 
 
-def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
+def test_a_worker_in_the_application_and_the_inbox_need_no_more_than_the_worker_role(cast, conn):
     outbox = Outbox(cast.of("worker"))
     outbox.on("Placed")(lambda event: None)
     with Outbox(cast.dsn).transaction() as tx:
@@ -194,7 +192,7 @@ def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
     assert conn.execute("select status from partbox.record_status").fetchall() == [("done",)]
 
 
-def test_functions_of_others_that_fit_better_are_run_by_no_worker_and_no_command(cast, conn, run):
+def test_workers_and_commands_run_no_functions_of_others_that_match_a_call_more_closely(cast, conn, run):
     """PostgreSQL prefers a function that fits exactly: its owner has it run by each role that looks for names there."""
     conn.execute(f"grant create on schema public to {cast.stranger}")
     with psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
@@ -214,7 +212,7 @@ def test_functions_of_others_that_fit_better_are_run_by_no_worker_and_no_command
     assert said["dead replay 2"].startswith("0 ")
 
 
-def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
+def test_a_worker_role_can_note_how_many_events_its_sinks_have_sent(cast, conn, monkeypatch):
     monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(cast.of("worker"))
     outbox.register(FileSink("/dev/null"), "Placed", name="null")
@@ -228,7 +226,7 @@ def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
         eventually(noted)
 
 
-def test_a_worker_keeps_limits_notes_what_waits_and_may_set_them(cast, monkeypatch):
+def test_a_worker_role_can_keep_limits_report_waiting_events_and_set_limits(cast, monkeypatch):
     monkeypatch.setattr(limits, "LIMITS_INTERVAL", 0.0)
     outbox = Outbox(cast.of("worker"))
     outbox.on("Placed", name="ship", rate="1/h")(lambda event: None)
@@ -246,7 +244,7 @@ def test_a_worker_keeps_limits_notes_what_waits_and_may_set_them(cast, monkeypat
         assert outbox.limits.reset("ship") is True
 
 
-def test_a_role_that_is_both_publishes_in_its_handlers(cast):
+def test_a_role_that_is_both_worker_and_publisher_can_publish_in_its_handlers(cast):
     migrate(cast.dsn, roles=Roles((cast.worker,), (cast.worker,)))
     outbox = Outbox(cast.of("worker"))
     seen = []

@@ -89,7 +89,7 @@ def test_a_script_from_any_version_ends_where_migrate_does(migrated: str, empty_
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("run", [by_psycopg, by_psycopg2, by_psql_in_one])
-def test_without_begin_and_commit_it_runs_through_a_driver(
+def test_a_script_without_begin_and_commit_runs_through_a_driver(
     migrated: str, empty_dsn: str, since: int, run: Callable[[str, str], None]
 ) -> None:
     text = build_script(since=since, transaction=False)
@@ -99,7 +99,7 @@ def test_without_begin_and_commit_it_runs_through_a_driver(
 
 
 @pytest.mark.usefixtures("since")
-def test_statement_by_statement_it_runs_from_any_version(migrated: str, empty_dsn: str) -> None:
+def test_a_script_runs_statement_by_statement_from_any_version(migrated: str, empty_dsn: str) -> None:
     for _ in range(2):
         with psycopg.connect(empty_dsn) as conn:
             for each in build_statements():
@@ -132,13 +132,13 @@ def test_a_newer_schema_is_left_alone(dsn: str, conn: psycopg.Connection[Any]) -
 @pytest.mark.parametrize(
     "text", [build_script(transaction=False), ";\n".join(build_statements())], ids=["script", "statements"]
 )
-def test_without_a_transaction_it_stops_before_it_changes_anything(empty_dsn: str, text: str) -> None:
+def test_a_script_outside_of_a_transaction_stops_before_it_changes_anything(empty_dsn: str, text: str) -> None:
     assert "these statements must run in one transaction" in by_psql(empty_dsn, text)
     with psycopg.connect(empty_dsn) as conn:
         assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
 
 
-def test_within_a_savepoint_it_is_refused_because_the_marker_would_not_hold(empty_dsn: str) -> None:
+def test_a_script_within_a_savepoint_is_refused_because_its_marker_would_be_invalid(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn) as conn:
         conn.execute("savepoint ours")
         with pytest.raises(psycopg.errors.RaiseException, match="cannot be made within a savepoint"):
@@ -147,7 +147,7 @@ def test_within_a_savepoint_it_is_refused_because_the_marker_would_not_hold(empt
         assert conn.execute("select to_regnamespace('partbox')").fetchone() == (None,)
 
 
-def test_scripts_that_run_at_once_wait_for_each_other_and_one_does_it(dsn: str, empty_dsn: str) -> None:
+def test_concurrent_scripts_wait_for_each_other_and_only_one_migrates(dsn: str, empty_dsn: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         said = list(pool.map(lambda text: by_psql(empty_dsn, text), [build_script()] * 4))
     assert sum(not each for each in said) == 1
@@ -155,7 +155,7 @@ def test_scripts_that_run_at_once_wait_for_each_other_and_one_does_it(dsn: str, 
     assert dumped(empty_dsn) == dumped(dsn)
 
 
-def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
+def test_a_script_must_name_the_roles_granted_before_so_that_they_get_new_rights(
     server: Server, template: str, empty_dsn: str
 ) -> None:
     publisher, worker = "o'pub $$ %", 'w"orker'
@@ -185,7 +185,7 @@ def test_roles_of_before_must_be_named_so_that_they_get_what_is_new(
                 conn.execute(psycopg.sql.SQL("drop role {}").format(psycopg.sql.Identifier(role)))
 
 
-def test_any_name_can_be_that_of_the_schema(empty_dsn: str) -> None:
+def test_a_script_can_be_for_a_schema_of_any_name(empty_dsn: str) -> None:
     by_psycopg(empty_dsn, build_script(HOSTILE, transaction=False))
     with psycopg.connect(empty_dsn) as conn:
         check_schema_version(conn, HOSTILE)
@@ -202,7 +202,7 @@ def test_a_schema_with_nothing_but_an_inbox_is_left_to_init(empty_dsn: str) -> N
 
 
 @pytest.mark.parametrize("version", [-1, 1, ALL[0].version - 1, NEWEST + 1])
-def test_a_version_that_there_is_not_is_refused(version: int) -> None:
+def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
     versions = ", ".join(str(each.version) for each in ALL)
     with pytest.raises(SchemaError, match=f"knows no version {version} of the schema: give one of 0, {versions}"):
         build_script(since=version)

@@ -57,7 +57,7 @@ def test_a_schema_with_subscriptions_does_not_become_writer_only(empty_dsn, conn
     assert (shape(conn), subscriptions(conn)) == (before, 1)
 
 
-def test_many_at_once_who_disagree_make_one_schema(empty_dsn, conn):
+def test_concurrent_migrations_that_disagree_on_the_shape_make_one_schema(empty_dsn, conn):
     def one(number: int) -> object:
         try:
             return migrate(empty_dsn, writer_only=number % 2 == 0)
@@ -150,7 +150,7 @@ def test_any_name_can_hold_an_inbox(empty_dsn, conn):
         assert migrate(empty_dsn, name) == NAMES
 
 
-def test_many_inboxes_at_once_are_one(empty_dsn, conn):
+def test_concurrent_migrations_of_an_inbox_make_one_inbox(empty_dsn, conn):
     with ThreadPoolExecutor(10) as pool:
         assert [*pool.map(migrate_inbox, [empty_dsn] * 10)] == [True] * 10
 

@@ -73,7 +73,7 @@ def test_a_migration_keeps_all_that_the_version_before_held(dsn: str, filled: Co
     migrations.check_schema_version(filled)
 
 
-def test_an_original_stays_one(dsn: str, filled: Conn) -> None:
+def test_an_original_schema_does_not_become_a_copy_by_an_upgrade(dsn: str, filled: Conn) -> None:
     connect.check_server(filled, "partbox")
     upgrade(dsn)
     connect.check_server(filled, "partbox")
@@ -81,7 +81,7 @@ def test_an_original_stays_one(dsn: str, filled: Conn) -> None:
         Outbox(dsn).rebase()
 
 
-def test_a_copy_stays_one_until_it_is_rebased(dsn: str, filled: Conn) -> None:
+def test_a_logical_copy_stays_a_copy_after_an_upgrade_until_it_is_rebased(dsn: str, filled: Conn) -> None:
     filled.execute("update partbox.meta set xid = '3' where key = 'marker'")
     filled.execute("delete from partbox.meta where key = 'marker_witness'")
     upgrade(dsn)

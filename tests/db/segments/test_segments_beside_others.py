@@ -84,7 +84,7 @@ def done(found: SegmentReport) -> tuple[bool, bool, bool]:
 
 
 @pytest.mark.parametrize("name", USES)
-def test_beside_somebody_who_stays_all_is_done_that_can_be_and_the_rest_after_him(due, look, dsn, name):
+def test_maintenance_beside_a_long_user_of_the_log_does_what_it_can_and_the_rest_afterwards(due, look, dsn, name):
     use = USES[name]
     with using(dsn, use.statements):
         assert done(look()) == (use.made, use.emptied, use.dropped)
@@ -92,7 +92,7 @@ def test_beside_somebody_who_stays_all_is_done_that_can_be_and_the_rest_after_hi
     assert done(look()) == (not use.made, not use.emptied, True)
 
 
-def test_beside_a_prepared_transaction(due, look, dsn):
+def test_maintenance_beside_a_prepared_transaction_postpones_only_the_drop(due, look, dsn):
     """It has no process, and no end until somebody says so."""
     with psycopg.connect(dsn, autocommit=True) as publisher:
         publisher.execute("begin")
@@ -106,7 +106,7 @@ def test_beside_a_prepared_transaction(due, look, dsn):
     assert done(look()) == (False, False, True)
 
 
-def test_beside_a_cursor_that_is_held_after_its_transaction(due, look, dsn):
+def test_maintenance_beside_an_sql_cursor_held_after_its_transaction_does_everything(due, look, dsn):
     with psycopg.connect(dsn, autocommit=True) as reader:
         reader.execute("declare kept cursor with hold for select id from partbox.record order by id")
         assert done(look()) == (True, True, True)
@@ -114,7 +114,7 @@ def test_beside_a_cursor_that_is_held_after_its_transaction(due, look, dsn):
         assert reader.execute("fetch all from kept").fetchone() == (10,)
 
 
-def test_beside_a_slot_for_logical_decoding_that_nobody_reads(own_server):
+def test_maintenance_beside_an_unread_logical_replication_slot_does_everything(own_server):
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
         conn.execute("alter system set wal_level = logical")
     own_server.server.stop()

@@ -19,7 +19,7 @@ def names(conn: psycopg.Connection[Any]) -> list[str]:
     return [name for (name,) in conn.execute("select name from partbox.segment_ranges()")]
 
 
-def test_a_subscription_that_begins_at_this_moment_is_waited_for(small, planted: Planted, look, dsn):
+def test_no_segment_is_emptied_while_a_subscription_is_being_created(small, planted: Planted, look, dsn):
     """It holds the lock of purges until it is there, and then it needs everything."""
     planted.record(10)
     planted.consume(DONE)
@@ -31,7 +31,7 @@ def test_a_subscription_that_begins_at_this_moment_is_waited_for(small, planted:
     assert planted.left() == [10]
 
 
-def test_a_subscription_that_is_set_back_at_this_moment_is_waited_for(small, planted: Planted, look, dsn):
+def test_no_segment_is_emptied_while_a_subscription_is_being_replayed(small, planted: Planted, look, dsn):
     planted.record(10)
     planted.consume(DONE)
     small.execute("update partbox.subscription set paused_at = now()")
@@ -42,7 +42,7 @@ def test_a_subscription_that_is_set_back_at_this_moment_is_waited_for(small, pla
     assert planted.left() == [10]
 
 
-def test_what_is_decided_is_asked_again_under_the_lock(small, planted: Planted, dsn):
+def test_the_decision_to_empty_a_segment_is_checked_again_under_the_lock(small, planted: Planted, dsn):
     """Between the first look and the lock a record was parked: the lock was waited for, so it is seen."""
     planted.record(10)
     planted.consume(DONE)
@@ -73,7 +73,7 @@ def test_a_segment_that_somebody_uses_is_left_for_later_and_nobody_waits(small, 
     assert look().emptied == ("record_1",)
 
 
-def test_a_lock_that_is_not_to_be_had_is_given_up_at_once(small, planted: Planted, look, dsn):
+def test_a_step_gives_up_at_once_on_a_lock_that_it_cannot_get(small, planted: Planted, look, dsn):
     """Also where nobody was seen to stay: the wait in front of everybody else is 40 ms."""
     planted.record(10)
     planted.consume(DONE)
@@ -90,7 +90,7 @@ def test_a_lock_that_is_not_to_be_had_is_given_up_at_once(small, planted: Plante
 
 
 @pytest.mark.parametrize("call", ["segment_empty(0, 0)", "segment_detach(100)", "segment_add(5000000, 7000000)"])
-def test_a_backend_that_is_killed_in_a_step_has_changed_nothing_and_the_next_look_goes_on(
+def test_a_backend_killed_in_a_step_has_changed_nothing_and_the_next_maintenance_run_goes_on(
     small, planted: Planted, look, dsn, call
 ):
     planted.record(10)
@@ -110,7 +110,7 @@ def test_a_backend_that_is_killed_in_a_step_has_changed_nothing_and_the_next_loo
     assert planted.left() == [20]
 
 
-def test_a_shell_that_has_got_a_record_is_not_dropped(small, planted: Planted, look):
+def test_an_emptied_segment_that_has_got_a_new_record_is_not_dropped(small, planted: Planted, look):
     assert steps.detach_segment(small, "partbox", 0) is None
     planted.record(110)
     assert steps.detach_segment(small, "partbox", 100) == "filled"
@@ -121,7 +121,7 @@ def test_a_shell_that_has_got_a_record_is_not_dropped(small, planted: Planted, l
     assert small.execute("select count(*) from partbox.record_default").fetchone() == (1,)
 
 
-def test_a_record_that_comes_while_a_shell_is_locked_keeps_it(small, planted: Planted):
+def test_an_emptied_segment_that_gets_a_record_while_it_is_being_locked_is_kept(small, planted: Planted):
     small.execute(
         "create or replace function partbox.segment_busy(tables oid[]) returns boolean language sql as"
         " $$ insert into partbox.record (id, partition, event_id, event_type)"

@@ -64,21 +64,19 @@ def using(dsn: str, statement: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("name", "arguments"), STEPS.items())
-def test_the_one_wait_of_a_step_is_half_of_what_a_publisher_may_stand_still(conn, name, arguments):
+def test_the_lock_timeout_of_a_step_is_half_of_the_time_that_a_publisher_may_be_held_up(conn, name, arguments):
     found = conn.execute(f"select proconfig from pg_proc where oid = 'partbox.{name}({arguments})'::regprocedure")
     assert "lock_timeout=25ms" in found.fetchone()[0]
 
 
 @pytest.mark.parametrize("table", ["record_default", "record_100"])
-def test_who_has_locked_the_log_waits_neither_for_the_default_segment_nor_for_the_one_that_goes(
-    patient, dsn, tender, table
-):
+def test_a_step_that_has_locked_the_log_waits_for_no_lock_on_any_segment(patient, dsn, tender, table):
     with using(dsn, f"select from partbox.{table}"), pytest.raises(LockNotAvailable):
         steps.detach_segment(tender, "partbox", 100)
     assert steps.detach_segment(tender, "partbox", 100) is None
 
 
-def test_who_has_locked_a_segment_does_not_wait_for_its_large_values(patient, dsn, tender, planted: Planted):
+def test_a_step_that_has_locked_a_segment_does_not_wait_for_its_toast_table(patient, dsn, tender, planted: Planted):
     planted.record(110)
     planted.consume(DONE)
     (toast,) = patient.execute(
@@ -89,7 +87,7 @@ def test_who_has_locked_a_segment_does_not_wait_for_its_large_values(patient, ds
     assert steps.empty_segment(tender, "partbox", 100, 0.0).problem is None
 
 
-def test_what_is_locked_in_the_large_values_alone_is_in_use(small, dsn, tender):
+def test_a_segment_counts_as_in_use_if_only_its_toast_table_is_locked(small, dsn, tender):
     (toast, oid) = small.execute(
         "select reltoastrelid::regclass::text, oid from pg_class where oid = 'partbox.record_100'::regclass"
     ).fetchone()
@@ -98,7 +96,7 @@ def test_what_is_locked_in_the_large_values_alone_is_in_use(small, dsn, tender):
     assert tender.execute("select partbox.segment_busy(array[%s::oid])", [oid]).fetchone() == (False,)
 
 
-def test_no_partition_is_waited_for_while_others_are_locked(patient, dsn, tender, planted: Planted):
+def test_a_step_that_has_locked_some_partitions_does_not_wait_for_another(patient, dsn, tender, planted: Planted):
     """A worker that saves has locked one of two whose dead records lie in the segment."""
     for partition in (3, 4):
         planted.park(planted.record(110 + partition, partition=partition), "dead", partition=partition, age=1)
@@ -110,7 +108,7 @@ def test_no_partition_is_waited_for_while_others_are_locked(patient, dsn, tender
     assert steps.empty_segment(tender, "partbox", 100, 0.0).problem is None
 
 
-def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_locked_out(patient, dsn, tender):
+def test_attaching_a_segment_waits_for_the_log_before_it_locks_out_publishers(patient, dsn, tender):
     with psycopg.connect(dsn) as vacuum, psycopg.connect(dsn, autocommit=True) as publisher:
         vacuum.execute("lock table only partbox.record in share update exclusive mode")
         thread = threading.Thread(target=steps.add_segment, args=(tender, "partbox", IdRange(5_000_000, 7_000_000)))
@@ -134,7 +132,9 @@ def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_lock
         "segment_detach(200)",
     ],
 )
-def test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow(small, dsn, planted: Planted, call):
+def test_a_step_commits_asynchronously_so_that_no_slow_disk_or_standby_prolongs_its_locks(
+    small, dsn, planted: Planted, call
+):
     planted.record(110)
     planted.consume(DONE)
     with psycopg.connect(dsn) as tending:
@@ -144,7 +144,7 @@ def test_what_is_locked_is_not_kept_for_a_disc_or_a_standby_that_is_slow(small, 
         assert tending.execute("show synchronous_commit").fetchone() == ("on",)
 
 
-def test_nothing_is_deleted_while_the_log_is_locked(small, look):
+def test_no_segment_file_is_deleted_while_the_log_is_locked(small, look):
     """Who deletes a file has to wait for the disc first. So a shell is taken out, and then dropped."""
     assert steps.detach_segment(small, "partbox", 100) is None
     assert small.execute("select count(*) from partbox.record_100").fetchone() == (0,)

@@ -49,7 +49,7 @@ def overrun(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     return conn
 
 
-def test_three_lie_ahead_after_one_look_and_another_makes_none(conn, look):
+def test_one_maintenance_run_makes_three_segments_ahead_and_the_next_makes_none(conn, look):
     assert look().made == ("record_10000000", "record_12000000", "record_14000000")
     assert ranges(conn) == [
         (0, 10 * MILLION),
@@ -81,7 +81,7 @@ def test_a_new_segment_has_the_indexes_that_polls_use_and_the_rights_that_the_lo
         assert worker.execute("select count(*) from partbox.record").fetchone() == (1,)
 
 
-def test_who_owns_nothing_tends_as_a_worker(conn, cast):
+def test_a_worker_role_that_owns_no_table_can_maintain_segments(conn, cast):
     conn.execute("update partbox.partition set last_id = 20000000, floor_id = 20000000")
     drawn(conn, 20 * MILLION)
     Planted(conn).record(10)
@@ -89,7 +89,7 @@ def test_who_owns_nothing_tends_as_a_worker(conn, cast):
     assert (len(done.made), done.emptied, done.dropped) == (3, ("record_1",), ("record_1",))
 
 
-def test_a_segment_begins_above_what_the_default_one_holds(conn, look):
+def test_a_new_segment_begins_above_the_ids_in_the_default_segment(conn, look):
     drawn(conn, 10 * MILLION + 500)
     Planted(conn).record(10 * MILLION + 400)
     assert look().made == ("record_12000000", "record_14000000", "record_16000000")
@@ -99,7 +99,7 @@ def test_a_segment_begins_above_what_the_default_one_holds(conn, look):
     assert at(conn, None).newest == 10 * MILLION + 400
 
 
-def test_an_overrun_log_is_brought_back_into_order_while_it_is_published_to(overrun, look, dsn):
+def test_an_overrun_log_gets_its_segments_again_while_publishing_goes_on(overrun, look, dsn):
     with psycopg.connect(dsn) as publisher:  # its transaction goes on for the whole time, in no segment of these
         publisher.execute("select pg_current_xact_id()")
         made = look().made
@@ -113,7 +113,7 @@ def test_an_overrun_log_is_brought_back_into_order_while_it_is_published_to(over
     assert at(overrun, 15 * MILLION).oldest == 15 * MILLION + 1
 
 
-def test_who_has_published_into_the_default_segment_is_not_waited_for(overrun, look, dsn):
+def test_maintenance_does_not_wait_for_a_publisher_that_has_written_to_the_default_segment(overrun, look, dsn):
     with psycopg.connect(dsn) as publisher, psycopg.connect(dsn) as other:
         publish(publisher)
         assert not look()
@@ -132,7 +132,7 @@ def test_a_large_default_segment_is_never_searched_while_it_is_locked(overrun):
     assert steps.add_segment(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
 
 
-def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(overrun, look, dsn):
+def test_an_exclusion_left_by_a_killed_process_is_removed_before_publishing_reaches_its_ids(overrun, look, dsn):
     left = IdRange(15 * MILLION, 17 * MILLION)
     steps.exclude_ids(overrun, "partbox", left)
     assert steps.find_exclusion(overrun, "partbox") == (left, False)
@@ -145,7 +145,7 @@ def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(o
 
 
 @pytest.mark.parametrize("segments", [2, 0])
-def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, look, segments):
+def test_a_leftover_exclusion_is_removed_at_once_if_no_segment_has_to_be_made(overrun, look, segments):
     """Also if the last segments took some of the ids meanwhile, but not all."""
     look()
     end = ranges(overrun)[-2][1] - 2 * MILLION * segments
@@ -154,7 +154,9 @@ def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, loo
     assert steps.find_exclusion(overrun, "partbox") is None
 
 
-def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(overrun, look, monkeypatch):
+def test_a_leftover_exclusion_that_is_still_needed_stays_until_publishing_comes_near_its_ids(
+    overrun, look, monkeypatch
+):
     """Segments are wanted, but something is in the way of the search."""
     monkeypatch.setattr(provisioning, "_prove_absence", lambda *_: False)
     left = IdRange(15 * MILLION, 17 * MILLION)
@@ -167,7 +169,7 @@ def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(ov
     assert steps.find_exclusion(overrun, "partbox") is None
 
 
-def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
+def test_an_exclusion_is_not_proven_if_the_default_segment_holds_one_of_its_ids(overrun, dsn):
     steps.exclude_ids(overrun, "partbox", IdRange(10 * MILLION + 12_001, 17 * MILLION))
     overrun.execute("alter table partbox.record_default drop constraint segment_proof")
     publish(overrun)
@@ -179,7 +181,7 @@ def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
         steps.prove_exclusion(overrun, "partbox")
 
 
-def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, monkeypatch):
+def test_a_killed_search_of_the_default_segment_is_repeated_by_the_next_maintenance_run(overrun, look, monkeypatch):
     def killed(conn: psycopg.Connection[Any], schema: str) -> None:
         overrun.execute("select pg_terminate_backend(%s)", [conn.info.backend_pid])
         conn.execute("select 1")
@@ -193,7 +195,7 @@ def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, 
     assert steps.find_exclusion(overrun, "partbox") is None
 
 
-def test_two_who_look_at_once_make_them_once(conn, look):
+def test_concurrent_maintenance_runs_make_each_segment_once(conn, look):
     made: list[str] = []
     threads = [threading.Thread(target=lambda: made.extend(look().made)) for _ in range(4)]
     for thread in threads:
@@ -207,7 +209,7 @@ def test_two_who_look_at_once_make_them_once(conn, look):
     ]
 
 
-def test_ids_that_are_drawn_or_taken_are_refused(conn):
+def test_a_new_segment_for_ids_that_are_drawn_or_taken_is_refused(conn):
     drawn(conn, 12 * MILLION)
     assert steps.add_segment(conn, "partbox", IdRange(12 * MILLION, 14 * MILLION)) == "passed"
     assert steps.add_segment(conn, "partbox", IdRange(13 * MILLION, 15 * MILLION)) is None
@@ -217,7 +219,7 @@ def test_ids_that_are_drawn_or_taken_are_refused(conn):
             steps.add_segment(conn, "partbox", wrong)
 
 
-def test_polls_that_hold_every_segment_for_a_moment_are_waited_for(conn, look, dsn):
+def test_maintenance_waits_for_polls_that_hold_every_segment_for_a_moment(conn, look, dsn):
     stopped = threading.Event()
     failed: list[BaseException] = []
 

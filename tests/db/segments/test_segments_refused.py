@@ -54,7 +54,7 @@ def test_a_purge_goes_on_where_no_segment_can_be_made_and_names_the_event_trigge
     assert noted(logged) == 'relation "ddl_log" does not exist'
 
 
-def test_it_can_once_the_remedy_was_followed(logged, purged):
+def test_segments_are_made_once_the_remedy_was_followed(logged, purged):
     assert purged().untended
     logged.execute(REMEDY)
     assert purged().untended is None

@@ -29,7 +29,9 @@ def reasons(conn: psycopg.Connection[Any], lower: int) -> list[tuple[Any, ...]]:
     return [tuple(hold) for hold in steps.list_holds(conn, "partbox", IdRange(lower, lower + 100), 7 * 86_400.0)]
 
 
-def test_every_state_in_a_segment_of_its_own(small, planted: Planted, look):
+def test_only_segments_that_no_subscription_needs_are_emptied_whatever_state_keeps_a_record(
+    small, planted: Planted, look
+):
     """The acceptance: only what no subscription needs goes, and for the others it is told who does."""
     planted.subscribe(SLOW)
     for lower in range(0, 1000, 100):
@@ -104,7 +106,7 @@ def test_too_many_dead_records_keep_their_segment(small, planted: Planted, look)
     assert planted.left() == list(range(100, 111))
 
 
-def test_a_thousand_dead_records_are_set_aside_and_no_more(conn, planted: Planted, look):
+def test_a_segment_is_emptied_with_up_to_a_thousand_dead_records_set_aside(conn, planted: Planted, look):
     conn.execute("drop table partbox.record_1")
     conn.execute("create table partbox.record_1 partition of partbox.record for values from (minvalue) to (2000)")
     conn.execute("select setval('partbox.record_id_seq', 2000)")
@@ -128,7 +130,7 @@ def test_a_subscription_without_a_cursor_for_a_partition_has_passed_nothing(smal
     assert reasons(small, 0) == [("cursor", DEFAULT, 77, 0, None)]
 
 
-def test_without_a_subscription_it_goes_by_age_and_a_segment_that_is_not_full_stays(small, planted: Planted, look):
+def test_full_segments_are_emptied_by_age_alone_if_there_is_no_subscription(small, planted: Planted, look):
     small.execute("delete from partbox.subscription; delete from partbox.partition")
     planted.record(10)
     planted.record(110, age=YOUNG)
@@ -162,7 +164,7 @@ def test_beyond_its_size_the_log_loses_its_oldest_segments_early_but_nothing_tha
     assert planted.left() == list(range(300, 400))
 
 
-def test_rows_of_a_full_segment_wait_for_the_whole_of_it_a_quarter_of_the_retention(small, planted: Planted, dsn):
+def test_rows_of_a_full_segment_wait_a_quarter_of_the_retention_for_the_whole_segment(small, planted: Planted, dsn):
     planted.consume(DONE)
     planted.record(110)
     planted.record(120, age=YOUNG)
@@ -177,7 +179,7 @@ def test_rows_of_a_full_segment_wait_for_the_whole_of_it_a_quarter_of_the_retent
     assert planted.left() == [120, 220]
 
 
-def test_what_is_held_is_told_of_the_oldest_record_where_records_go_one_by_one(small, planted: Planted, dsn):
+def test_the_oldest_record_that_is_held_is_named_for_a_segment_purged_record_by_record(small, planted: Planted, dsn):
     planted.consume(DONE)
     planted.consume(5_000_000, partition=9)
     small.execute("select setval('partbox.record_id_seq', 950)")
@@ -211,7 +213,7 @@ ROWS = st.dictionaries(
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cursors=CURSORS, records=RECORDS, rows=ROWS)
-def test_whatever_is_planted_only_what_nobody_needs_goes(conn, look, cursors, records, rows):
+def test_maintenance_removes_only_records_that_nobody_needs_whatever_the_log_holds(conn, look, cursors, records, rows):
     conn.execute("truncate partbox.record, partbox.parked, partbox.subscription, partbox.partition")
     for name in names(conn):
         if name != "record_default":

@@ -42,7 +42,9 @@ def size_of(event: Any, name: str) -> int:
     ["repeat('x', {})", "(select left(string_agg(md5(n::text), ''), {}) from generate_series(1, 4700) n)"],
     ids=["compressed", "not compressed"],
 )
-def test_large_names_are_held_up_to_the_window_and_one_more(conn: Conn, owner: Owner, name: str, fills: str) -> None:
+def test_large_names_are_held_in_memory_up_to_the_window_plus_one_event(
+    conn: Conn, owner: Owner, name: str, fills: str
+) -> None:
     write(conn, name, fills=fills)
     got: list[int] = []
     most = 0

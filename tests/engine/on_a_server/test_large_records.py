@@ -45,7 +45,7 @@ def consume(owner: Owner, steps: int = 150) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("writing", [write_large, write_bytes])
-def test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more(
+def test_a_backlog_of_large_events_is_held_in_memory_up_to_the_window_plus_one_event(
     conn: Conn, owner: Owner, writing: Any
 ) -> None:
     writing(conn, 40, 150 * KB)
@@ -67,7 +67,7 @@ def test_late_records_that_are_large_come_in_pieces_as_there_is_room(dsn: str, c
     assert most <= WINDOW + 150 * KB
 
 
-def test_nothing_of_a_large_late_transaction_is_lost_by_a_restart_in_the_middle(
+def test_a_restart_in_the_middle_of_a_large_late_transaction_loses_no_event(
     dsn: str, conn: Conn, owner_with: Making
 ) -> None:
     first = owner_with(range(16), window_bytes=WINDOW)
@@ -105,7 +105,7 @@ def test_a_backlog_of_large_events_leaves_room_for_those_of_others(conn: Conn, o
     assert sorted(owner.read_all(10)) == [41, 42, 43, 44]
 
 
-def test_where_bytes_are_used_up_every_partition_gets_its_turn(conn: Conn, owner_with: Making) -> None:
+def test_every_partition_gets_its_turn_when_the_byte_budget_is_used_up(conn: Conn, owner_with: Making) -> None:
     """As in a process with a very small window: one event at a time, and none waits for the backlog of another."""
     owner = owner_with(range(16), window_bytes=100)
     for number in range(16):
@@ -131,7 +131,7 @@ def test_a_delayed_large_event_is_parked_without_being_fetched(conn: Conn, owner
     assert len(owner.partition().parked.pending_parks) == 5
 
 
-def test_a_large_record_that_is_deleted_while_it_is_read_is_passed(conn: Conn, owner: Owner) -> None:
+def test_a_large_record_that_is_deleted_while_it_is_read_is_skipped(conn: Conn, owner: Owner) -> None:
     write_large(conn, 3, 100 * KB)
     payloads = owner.database.payloads
 
@@ -155,7 +155,7 @@ def test_large_headers_come_whole(conn: Conn, owner: Owner) -> None:
 @pytest.mark.parametrize(
     ("count", "size", "rate"), [(60, 100 * KB, 8 * MB), (1_000, 1_500, 2 * MB)], ids=["large", "small"]
 )
-def test_a_line_too_slow_for_a_page_brings_fewer_at_a_time(
+def test_a_connection_too_slow_for_a_whole_page_reads_fewer_records_at_a_time(
     dsn: str, conn: Conn, owner_with: Making, count: int, size: int, rate: int
 ) -> None:
     write_large(conn, count, size)

@@ -12,7 +12,7 @@ from partbox.worker.engine.saves import gather_save
 Conn = psycopg.Connection[Any]
 
 
-def test_a_save_that_commits_while_a_session_begins_is_seen_by_it(dsn: str, conn: Conn, owner: Owner) -> None:
+def test_a_new_session_sees_a_save_that_commits_while_it_begins(dsn: str, conn: Conn, owner: Owner) -> None:
     """The new epoch waits for the rows that the save has locked, and reads what it has saved."""
     write(conn)
     owner.done(*owner.read_all(3))

@@ -63,7 +63,7 @@ def test_after_a_jump_of_the_sequence_and_a_restart_new_records_are_read(
         assert heir.read_all() == [4 * MANY + 3, 4 * MANY + 4]
 
 
-def test_a_prepared_transaction_that_nobody_ends_holds_nothing_back(dsn: str, conn: Conn, owner_with: Making) -> None:
+def test_a_prepared_transaction_that_nobody_ends_delays_no_record(dsn: str, conn: Conn, owner_with: Making) -> None:
     before = owner_with()
     orphan = conn.info.dbname
     with psycopg.connect(dsn) as other:
@@ -83,7 +83,9 @@ def test_a_prepared_transaction_that_nobody_ends_holds_nothing_back(dsn: str, co
             conn.execute(f"rollback prepared '{orphan}'")
 
 
-def test_a_subscription_created_beside_it_from_now_on_gets_what_comes(dsn: str, conn: Conn, owner_with: Making) -> None:
+def test_a_subscription_created_from_now_on_beside_an_open_transaction_gets_new_records(
+    dsn: str, conn: Conn, owner_with: Making
+) -> None:
     before = owner_with()
     with psycopg.connect(dsn) as late:
         write(late)

@@ -47,7 +47,9 @@ def delivered(owner: Owner) -> list[int]:
     return ids
 
 
-def test_from_a_time_it_gets_what_was_created_then_and_later(dsn: str, conn: Conn, owner_with: Making) -> None:
+def test_a_subscription_that_starts_at_a_time_gets_events_created_from_then_on(
+    dsn: str, conn: Conn, owner_with: Making
+) -> None:
     with psycopg.connect(dsn) as late:
         write(late)  # 1
         write(conn, MANY)  # to 61
@@ -63,7 +65,7 @@ def test_from_a_time_it_gets_what_was_created_then_and_later(dsn: str, conn: Con
     assert sorted(delivered(owner)) == [1, 2 * MANY + 4]
 
 
-def test_from_the_beginning_it_gets_everything(dsn: str, conn: Conn, owner_with: Making) -> None:
+def test_a_subscription_that_starts_at_the_beginning_gets_every_event(dsn: str, conn: Conn, owner_with: Making) -> None:
     with psycopg.connect(dsn) as late:
         write(late)
         write(conn, MANY)
@@ -74,7 +76,9 @@ def test_from_the_beginning_it_gets_everything(dsn: str, conn: Conn, owner_with:
     assert delivered(owner) == [1]
 
 
-def test_from_now_on_though_the_cursors_of_others_say_little(dsn: str, conn: Conn, owner_with: Making) -> None:
+def test_a_subscription_that_starts_now_gets_new_events_when_no_other_has_saved_a_floor(
+    dsn: str, conn: Conn, owner_with: Making
+) -> None:
     """If no other subscription has saved a floor, the late search begins at the beginning of the log."""
     with psycopg.connect(dsn) as late:
         write(late)
@@ -88,7 +92,7 @@ def test_from_now_on_though_the_cursors_of_others_say_little(dsn: str, conn: Con
 
 
 @pytest.mark.parametrize("by", ["id", "time"])
-def test_set_back_it_gets_again_what_follows_and_what_comes_late(
+def test_a_subscription_that_is_set_back_gets_the_following_events_again_and_the_late_ones(
     dsn: str, conn: Conn, owner_with: Making, by: str
 ) -> None:
     before = owner_with()

@@ -33,7 +33,7 @@ def is_calm(owner: Owner) -> bool:
     return owner.tick().is_calm
 
 
-def test_where_nothing_has_changed_no_row_comes(conn: Conn, owner: Owner) -> None:
+def test_a_tick_reads_no_rows_when_nothing_has_changed(conn: Conn, owner: Owner) -> None:
     digest = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).digest
     assert is_calm(owner)
     write(conn, 3)
@@ -45,7 +45,7 @@ def test_where_nothing_has_changed_no_row_comes(conn: Conn, owner: Owner) -> Non
     assert seen.digest == digest
 
 
-def test_a_process_that_holds_nothing_is_told_nothing(conn: Conn, owner: Owner) -> None:
+def test_a_tick_returns_nothing_for_a_process_that_owns_no_partition(conn: Conn, owner: Owner) -> None:
     conn.execute("update partbox.partition set owner = null, assignee = null")
     seen = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, [])
     assert (seen.digest, seen.partitions, seen.due_times) == (None, [], {})
@@ -61,7 +61,7 @@ def test_a_process_that_holds_nothing_is_told_nothing(conn: Conn, owner: Owner) 
         "parked_version = parked_version + 1",
     ],
 )
-def test_whatever_changes_of_one_partition_is_seen(conn: Conn, owner: Owner, change: str) -> None:
+def test_a_tick_sees_any_change_of_one_partition(conn: Conn, owner: Owner, change: str) -> None:
     assert is_calm(owner)
     conn.execute(f"update partbox.partition set {change} where partition = %s", [PARTITION])
     assert not is_calm(owner)
@@ -76,7 +76,7 @@ def test_another_partition_that_is_assigned_is_claimed(conn: Conn, owner: Owner)
     assert is_calm(owner)
 
 
-def test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again(
+def test_a_partition_to_give_up_that_cannot_drain_yet_is_checked_again_at_the_next_tick(
     conn: Conn, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = owner.partition()
@@ -102,7 +102,7 @@ def test_rows_that_could_not_be_read_are_read_at_a_later_tick(conn: Conn, owner:
     assert is_calm(owner)
 
 
-def test_under_another_identity_everything_is_seen(conn: Conn, owner: Owner) -> None:
+def test_a_tick_under_another_identity_sees_everything(conn: Conn, owner: Owner) -> None:
     assert is_calm(owner)
     owner.process.slot.instance = owner.me
     owner.ownership.resume(owner.connection(owner.process))
@@ -110,7 +110,7 @@ def test_under_another_identity_everything_is_seen(conn: Conn, owner: Owner) -> 
     assert is_calm(owner)
 
 
-def test_rows_that_fall_due_are_told_of_mine_alone(conn: Conn, owner: Owner) -> None:
+def test_a_tick_reports_due_rows_only_for_the_partitions_of_its_process(conn: Conn, owner: Owner) -> None:
     conn.execute(
         """insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type, state, blocks,
                                        attempts, due_at)
@@ -129,7 +129,7 @@ def test_rows_that_fall_due_are_told_of_mine_alone(conn: Conn, owner: Owner) -> 
     assert 3500 < tick.next_due_in <= 3600
 
 
-def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, owner: Owner) -> None:
+def test_the_idle_check_of_a_tick_shows_the_current_log(conn: Conn, owner: Owner) -> None:
     assert is_calm(owner)
     before = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).idle_check.fence.drawn_id
     write(conn, 2)
@@ -148,7 +148,9 @@ def cheap_look(owner: Owner) -> object:
     )
 
 
-def test_while_all_is_calm_a_cheaper_statement_says_so(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cheaper_statement_replaces_the_whole_tick_while_nothing_changes(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settle(owner)
     look = SHIPPED["run_tick"](owner.conn, SCHEMA, DEFAULT, owner.me, []).idle_check
 
@@ -171,9 +173,7 @@ def test_while_all_is_calm_a_cheaper_statement_says_so(owner: Owner, monkeypatch
         "update partbox.partition set assignee = gen_random_uuid() where partition = 99",
     ],
 )
-def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
-    conn: Conn, owner: Owner, change: str
-) -> None:
+def test_the_cheaper_statement_ignores_changes_of_partitions_of_others(conn: Conn, owner: Owner, change: str) -> None:
     assert cheap_look(owner) is not None
     settled, still = owner.ownership._settled_digest, owner.ownership._idle_check
     assert settled is not None
@@ -197,7 +197,9 @@ def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
            values ('default', 1, %(p)s, 'a', 'e', 'scheduled', false, now() + interval '1 hour')""",
     ],
 )
-def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn, owner: Owner, change: str) -> None:
+def test_the_cheaper_statement_leaves_every_relevant_change_to_a_whole_tick(
+    conn: Conn, owner: Owner, change: str
+) -> None:
     assert cheap_look(owner) is not None
     settled, still = owner.ownership._settled_digest, owner.ownership._idle_check
     assert settled is not None
@@ -206,7 +208,7 @@ def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn
     assert SHIPPED["recheck_idle"](owner.conn, SCHEMA, DEFAULT, owner.me, settled, still) is None
 
 
-def test_a_new_session_remembers_no_look_of_the_last_one(owner: Owner) -> None:
+def test_a_new_session_forgets_the_idle_check_of_the_last_session(owner: Owner) -> None:
     assert cheap_look(owner) is not None
     owner.ownership.resume(owner.connection(owner.process))
     assert owner.ownership._idle_check is None
@@ -222,7 +224,7 @@ def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(owner: Owner)
     assert "partition_owner" in plan
 
 
-def test_a_look_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner) -> None:
+def test_a_poll_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner) -> None:
     bell_sequence = bell.find_bell_sequence(conn, SCHEMA)
     if bell_sequence is None:
         pytest.skip("there is no bell before PostgreSQL 15")

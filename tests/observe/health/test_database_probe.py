@@ -24,7 +24,7 @@ def gate():
     gate.set()
 
 
-def test_those_who_ask_at_once_share_one_look(gate):
+def test_concurrent_requests_share_one_database_query(gate):
     looks = []
 
     def look():
@@ -39,7 +39,7 @@ def test_those_who_ask_at_once_share_one_look(gate):
     assert looks == [1]
 
 
-def test_an_answer_from_before_the_question_is_not_given(gate):
+def test_a_request_never_gets_an_answer_from_before_it_was_made(gate):
     answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
     gate.set()
     probe = DatabaseProbe(lambda: gate.wait(120) and next(answers))
@@ -54,7 +54,7 @@ def test_an_answer_from_before_the_question_is_not_given(gate):
     assert probe.latest_result == second
 
 
-def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(caplog):
+def test_errors_are_shown_without_the_messages_of_the_driver_or_the_application(caplog):
     def unreachable():
         raise psycopg.OperationalError("connection to postgresql://ada:s3cret@db/shop\nfailed")
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(cap
     assert "s3cret" not in caplog.text
 
 
-def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
+def test_an_error_is_logged_when_it_begins_and_when_it_changes(caplog):
     errors = iter(["away", "away", "starting up", None, "starting up"])
 
     def look():
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
     assert [record.args[1] for record in caplog.records] == ["away", "starting up", "starting up"]
 
 
-def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkeypatch):
+def test_a_request_does_not_fail_when_no_thread_can_start_and_the_next_one_works(monkeypatch):
     def none(thread):
         raise RuntimeError("can't start new thread")
 
@@ -108,7 +108,7 @@ def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkey
     assert probe.wait_for_result(probe.request_result(), 30).overview == overview()
 
 
-def test_a_look_is_begun_again_after_one_that_failed():
+def test_a_new_query_starts_after_one_that_failed():
     answers = iter([psycopg.OperationalError("away"), overview()])
 
     def look():
@@ -156,7 +156,7 @@ def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, mon
 @pytest.mark.parametrize(
     ("error", "up"), [(psycopg.errors.QueryCanceled("timeout"), 1.0), (psycopg.OperationalError("away"), 0.0)]
 )
-def test_a_look_that_the_server_cut_off_shows_that_it_answers(error, up, monkeypatch):
+def test_a_query_that_the_server_cancelled_shows_that_the_database_is_up(error, up, monkeypatch):
     answers = iter([overview()])
 
     def look():
@@ -187,7 +187,7 @@ def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():
     assert 'p_processes{database="billing",subscription="default"} 0.0' in text
 
 
-def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
+def test_a_failed_query_is_logged_with_the_name_of_its_database(caplog):
     def away():
         raise psycopg.OperationalError("away")
 

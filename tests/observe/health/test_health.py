@@ -88,7 +88,7 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
         "stopped",
     ],
 )
-def test_what_a_restart_would_not_help_kills_no_node(its):
+def test_a_problem_that_a_restart_would_not_solve_does_not_fail_liveness(its):
     assert asked(lambda: its)[0].http_status == 200
     assert asked(lambda: its, away)[0].http_status == 200
 
@@ -129,7 +129,7 @@ def test_a_database_that_is_away_shows_in_the_body_and_fails_nothing_by_itself()
         assert secret not in json.dumps([ready.body, alive.body])
 
 
-def test_a_schema_that_is_not_as_it_must_be_fails_readiness_alone():
+def test_a_broken_schema_fails_only_readiness():
     def broken():
         raise SchemaError("no schema: run `partbox init`")
 
@@ -148,7 +148,7 @@ def test_an_outbox_without_any_subscription_left_is_not_ready():
     assert asked(look=lambda: Overview("partbox", NOW, ()))[1].http_status == 503
 
 
-def test_whether_it_lives_is_answered_without_a_thread_of_the_pool():
+def test_liveness_is_answered_without_a_thread_of_the_pool():
     """All of those may be waiting for a database."""
     (probe,) = [route.endpoint for route in build_routes("p", [watched()]) if route.path == "/healthz"]
     assert inspect.iscoroutinefunction(probe)
@@ -166,13 +166,13 @@ def test_partitions_without_owner_fail_readiness_after_two_leases(seconds, fails
     assert bool([*list_orphan_problems(3, seconds, lease=6.0)]) is fails
 
 
-def test_it_is_told_since_when_partitions_were_seen_without_owner():
+def test_the_tracker_reports_for_how_long_partitions_were_seen_without_owner():
     orphans = OrphanTracker()
     assert orphans.update(FREE.clusters[0], 100.0) == (1, 0.0)
     assert orphans.update(FREE.clusters[0], 112.5) == (1, 12.5)
 
 
-def test_a_partition_that_had_an_owner_meanwhile_counts_anew():
+def test_the_time_without_owner_starts_anew_for_a_partition_that_had_an_owner_meanwhile():
     orphans = OrphanTracker()
     orphans.update(cluster([partition(0, None, epoch=9)], [instance(ADA)]), 100.0)
     assert orphans.update(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 113.0) == (1, 0.0)
@@ -194,7 +194,7 @@ def test_a_probe_sees_partitions_that_stay_without_owner():
     assert "1 partitions have no owner" in answer.problems[0]
 
 
-def test_of_several_databases_each_is_told():
+def test_the_body_shows_each_of_several_databases():
     health = Health([watched(database="orders"), watched(away, database="billing")])
     health.check_readiness()
     told = health.check_liveness().body["supervisors"]
@@ -202,7 +202,7 @@ def test_of_several_databases_each_is_told():
     assert [each["database_error"] is None for each in told] == [True, False]
 
 
-def test_of_several_databases_a_problem_names_its_own_and_only_that_one_fails_readiness():
+def test_with_several_databases_a_readiness_problem_names_its_database():
     waiting = vitals(
         process(is_ready=False, is_trusted=False), hindrance="cannot connect to the database: OperationalError"
     )
@@ -213,7 +213,7 @@ def test_of_several_databases_a_problem_names_its_own_and_only_that_one_fails_re
     assert [each["hindrance"] for each in ready.body["supervisors"]] == [None, waiting.hindrance]
 
 
-def test_of_a_database_that_cannot_be_worked_for_one_reason_is_said_and_not_all_that_follows():
+def test_only_the_root_problem_of_an_unusable_database_is_reported():
     def broken():
         raise SchemaError("no schema: run `partbox init`")
 
@@ -222,7 +222,7 @@ def test_of_a_database_that_cannot_be_worked_for_one_reason_is_said_and_not_all_
         assert asked(lambda: waiting, look)[1].problems == [waiting.hindrance]
 
 
-def test_a_page_leads_to_the_databases_of_its_node_and_says_which_are_in_trouble():
+def test_a_page_links_to_the_other_databases_of_its_node_and_marks_those_in_trouble():
     waiting = vitals(hindrance="cannot connect")
     nodes = [watched(database="orders"), watched(away, lambda: waiting, database="billing")]
     assert list_siblings(nodes[:1], 0) == ()

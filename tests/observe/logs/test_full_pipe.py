@@ -89,14 +89,14 @@ def lost(count: int) -> bytes:
     return f"lost {count}\n".encode()
 
 
-def test_a_line_is_out_when_it_was_logged(pipe):
+def test_a_log_line_is_written_before_the_logging_call_returns(pipe):
     outlet = pipe.outlet(lost)
     for number in range(20):
         outlet.write(f"{number}\n".encode())
         assert pipe.read() == f"{number}\n".encode()
 
 
-def test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted(pipe, monkeypatch):
+def test_lines_that_a_stalled_reader_does_not_take_are_queued_up_to_a_bound_and_then_counted(pipe, monkeypatch):
     monkeypatch.setattr(room, "WRITE_TIMEOUT", 0.01)
     pipe.fill()
     outlet = pipe.outlet(lost)
@@ -113,7 +113,7 @@ def test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_
     assert b"again\n" in pipe.read()
 
 
-def test_one_that_waited_in_vain_is_the_only_one(pipe, monkeypatch):
+def test_only_the_first_write_waits_for_a_stalled_reader(pipe, monkeypatch):
     """Patience is asked of the first alone: a process that says much is not slowed line by line."""
     waits = []
     wait_for = threading.Condition.wait_for
@@ -141,7 +141,7 @@ def test_a_line_longer_than_the_pipe_comes_whole(pipe):
     thread.join()
 
 
-def test_without_a_reader_at_all_it_goes_on(pipe):
+def test_writing_goes_on_when_the_reader_has_closed_the_pipe(pipe):
     pipe.close(pipe.reader)
     outlet = pipe.outlet(lost)
     for _ in range(3):
@@ -150,7 +150,7 @@ def test_without_a_reader_at_all_it_goes_on(pipe):
     assert not outlet._is_stalled
 
 
-def test_a_description_that_somebody_made_non_blocking_loses_nothing(pipe):
+def test_a_pipe_that_somebody_made_non_blocking_loses_no_line(pipe):
     os.set_blocking(pipe.writer, False)
     outlet = pipe.outlet(lost)
     long = b"x" * 50_000 + b"\n"
@@ -173,7 +173,7 @@ def test_a_forked_process_logs_by_itself(pipe):
 
 
 @pytest.mark.parametrize("formatter", [TextLines, JsonLines])
-def test_the_count_is_a_line_like_all_others(pipe, monkeypatch, formatter):
+def test_the_count_of_lost_lines_is_formatted_like_every_other_line(pipe, monkeypatch, formatter):
     monkeypatch.setattr(room, "MAX_WAITING", 1)
     monkeypatch.setattr(room, "WRITE_TIMEOUT", 0.01)
     monkeypatch.setattr(sys, "stderr", os.fdopen(os.dup(pipe.writer), "w"))
@@ -228,7 +228,7 @@ def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn
         assert b"delivering in subscription 'default'" in said
 
 
-def test_where_the_standard_error_output_is_a_file_lines_are_written_as_ever(tmp_path, monkeypatch):
+def test_standard_error_that_is_a_file_is_written_by_the_plain_stream_handler(tmp_path, monkeypatch):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     with (tmp_path / "log").open("w") as file:
         monkeypatch.setattr(sys, "stderr", file)

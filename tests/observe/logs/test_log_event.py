@@ -51,7 +51,7 @@ def test_a_filter_that_fails_harms_nobody(caplog):
         log.removeFilter(fails)
 
 
-def test_an_error_that_does_not_tell_its_class_is_logged_and_ends_nothing(caplog):
+def test_an_error_whose_class_cannot_be_read_is_still_logged(caplog):
     class SilentError(Exception):
         @property
         def __class__(self):
@@ -76,7 +76,7 @@ def formatted():
     root.removeHandler(handler)
 
 
-def test_where_a_node_works_for_several_databases_each_line_names_its_own(formatted):
+def test_each_line_of_a_node_with_several_databases_names_its_database(formatted):
     with database.log_for_database("orders"):
         log_event(log, "crash", "it crashed")
         logging.getLogger("shop").warning("an application's line")
@@ -89,7 +89,7 @@ def test_where_a_node_works_for_several_databases_each_line_names_its_own(format
     assert "database" not in without_json
 
 
-def test_the_record_itself_has_the_name_for_whoever_formats_it_elsewhere(caplog):
+def test_the_log_record_has_the_database_name_for_other_formatters(caplog):
     with database.log_for_database("orders"):
         log_event(log, "crash", "it crashed")
     assert caplog.records[0].database == "orders"

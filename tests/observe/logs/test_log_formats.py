@@ -50,7 +50,7 @@ def record(text: str, *arguments: object, error: BaseException | None = None, **
     return made
 
 
-def test_a_record_of_the_application_comes_in_the_same_form_with_its_own_fields():
+def test_a_log_record_of_the_application_has_the_same_json_format_with_its_own_fields():
     line = json.loads(JsonLines().format(record("order %d", 7, order=7, place=Path("/shop"))))
 
     time = line.pop("time")
@@ -67,7 +67,7 @@ fields = st.one_of(texts, st.integers(), st.none(), st.dictionaries(st.integers(
 
 @settings(deadline=None, max_examples=examples(50))  # no assertion about time
 @given(texts, texts, fields, st.sampled_from([1, 1_000]))
-def test_whatever_is_said_a_json_line_is_one_line_that_can_be_read(message, trouble, field, times):
+def test_a_json_line_is_one_readable_line_whatever_the_message(message, trouble, field, times):
     made = JsonLines().format(record("%s", message * times, error=ValueError(trouble * times), field=field))
 
     assert made.isprintable()
@@ -75,7 +75,7 @@ def test_whatever_is_said_a_json_line_is_one_line_that_can_be_read(message, trou
     assert set(json.loads(made)) >= {"time", "level", "logger", "event", "message", "trace", "field"}
 
 
-def test_what_is_too_long_keeps_its_beginning_and_its_end():
+def test_a_text_that_is_too_long_keeps_its_beginning_and_its_end():
     made = JsonLines().format(record("short", error=ValueError("x" * 20_000 + " the end")))
 
     line = json.loads(made)
@@ -85,7 +85,7 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
     assert line["message"] == "short"
 
 
-def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, deliver, lines):
+def test_text_of_an_event_cannot_forge_a_log_line(outbox, deliver, lines):
     outbox.on("Counted", max_attempts=1)(lambda event: 1 / 0)
     publish(outbox, 1, key="Ann\n2026-01-31 09:00:00 ERROR partbox: all is lost\x1b[31m\u202e" + "x" * 5_000)
     deliver(outbox)
@@ -101,7 +101,7 @@ def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, deliver, l
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_only_a_record_begins_at_the_margin_of_a_text_log(end):
+def test_only_log_records_start_in_the_first_column_of_a_text_log(end):
     forged = f"{end}2026-01-31 09:00:00,000 INFO partbox.supervisor[1]: node vm has stopped{end}"
     made = record("the message" + forged, error=ValueError("cannot parse x" + forged), stack_info="the stack" + forged)
     first, *others = TextLines().format(made).splitlines()

@@ -22,7 +22,7 @@ from partbox.worker.runners import timeouts
 log = logging.getLogger("partbox.worker")
 
 
-def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_it(outbox, deliver, lines):
+def test_a_failed_attempt_is_logged_as_info_and_a_dead_event_as_error_with_its_ids(outbox, deliver, lines):
     @outbox.on("Counted", max_attempts=2, retry="fixed:10ms")
     def fail(event):
         raise ValueError("no such customer")
@@ -42,7 +42,7 @@ def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_i
     assert (dead.record_id, dead.partition, dead.event_id) == row
 
 
-def test_one_attempt_is_one(outbox, deliver, lines):
+def test_the_line_of_an_event_dead_after_one_attempt_uses_the_singular(outbox, deliver, lines):
     @outbox.on("Counted", max_attempts=1)
     def fail(event):
         raise ValueError("no such customer")
@@ -89,7 +89,7 @@ def test_no_payload_header_or_tenant_is_in_any_line(outbox, deliver, lines):
     assert CANARY not in lines.all()
 
 
-def test_a_flood_of_failures_says_ten_and_every_death(outbox, lines):
+def test_a_flood_of_failures_logs_about_ten_retries_but_every_dead_event(outbox, lines):
     @outbox.on("Counted", max_attempts=2, retry="fixed:10ms")
     def fail(event):
         raise ValueError("no")
@@ -156,7 +156,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(1000.0, 60.0), (30.0, 15.0), (0.2, 1.0)])
-def test_slow_is_a_minute_or_half_the_timeout_but_never_a_moment(timeout, seconds):
+def test_a_handler_counts_as_slow_after_a_minute_or_half_its_timeout_but_never_at_once(timeout, seconds):
     assert timeouts._compute_slow_limit(timeout) == seconds
 
 

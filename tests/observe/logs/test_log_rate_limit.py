@@ -17,7 +17,7 @@ def test_a_burst_is_said_and_the_rest_is_counted_with_the_next():
     assert lines.admit("a", SPAN + 0.2) is None
 
 
-def test_what_was_quiet_for_long_may_burst_again():
+def test_a_kind_of_line_that_was_quiet_for_long_may_burst_again():
     lines = LogRateLimiter()
     for _ in range(3 * BURST):
         lines.admit("a", 0.0)

@@ -31,7 +31,7 @@ def handle(event):
 """
 
 
-def test_all_processes_of_a_node_log_json_and_what_a_crash_entails_can_be_read(dsn, tmp_path, forks):
+def test_all_processes_of_a_node_log_json_and_the_consequences_of_a_crash_are_logged(dsn, tmp_path, forks):
     (tmp_path / "json_shop.py").write_text(APPLICATION)
     publish(Outbox(dsn), *range(20))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}

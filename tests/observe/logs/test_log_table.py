@@ -60,7 +60,7 @@ def told() -> list[tuple[str, set[str], set[str]]]:
     return found
 
 
-def test_nobody_logs_past_the_table():
+def test_every_log_call_goes_through_the_table_of_log_events():
     past = [
         f"{path}:{call.lineno}"
         for path, call in calls()
@@ -72,7 +72,7 @@ def test_nobody_logs_past_the_table():
     assert past == []
 
 
-def test_what_is_told_has_a_name_and_only_its_own_fields():
+def test_every_log_call_uses_only_the_fields_that_the_table_lists_for_its_event():
     wrong = []
     for place, names, fields in told():
         for name in names & LOG_EVENTS.keys():
@@ -81,26 +81,26 @@ def test_what_is_told_has_a_name_and_only_its_own_fields():
     assert wrong == []
 
 
-def test_every_name_is_told_somewhere():
+def test_every_log_event_of_the_table_is_used_in_the_code():
     text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path != TABLE)
     unused = {name for name in LOG_EVENTS if f'"{name}"' not in text and f"partbox.{name}" not in text}
     assert unused == set()
 
 
 @pytest.mark.parametrize("name", ["dead", "decode_error", "loop_error", "fence_rejection", "crash"])
-def test_trouble_is_an_error(name):
+def test_events_of_trouble_are_logged_as_errors(name):
     assert LOG_EVENTS[name].level == logging.ERROR
 
 
 @pytest.mark.parametrize("name", ["brake", "circuit_open", "slow_handler", "takeover"])
-def test_what_has_consequences_is_a_warning(name):
+def test_events_with_consequences_are_logged_as_warnings(name):
     assert LOG_EVENTS[name].level == logging.WARNING
 
 
 @pytest.mark.parametrize(
     "name", ["planned", "purged", "node_started", "node_stopped", "worker_started", "worker_stopped"]
 )
-def test_what_is_as_it_should_be_is_information(name):
+def test_events_of_normal_operation_are_logged_as_info(name):
     assert LOG_EVENTS[name].level == logging.INFO
 
 
@@ -117,7 +117,7 @@ def shown(name: str, each: LogEvent) -> tuple[str, str, str]:
     return f"`{PREFIX}{name}`", level, fields.strip(" +")
 
 
-def test_the_page_shows_every_log_event_as_the_table_has_it_and_says_what_it_means():
+def test_the_documentation_page_lists_every_log_event_of_the_table_with_its_meaning():
     page = DOCUMENT.read_text(encoding="utf-8").partition(
         "| event | level | what it means | fields |\n|---|---|---|---|\n"
     )

@@ -20,7 +20,7 @@ def said(caplog) -> list[str]:
     return [line.getMessage() for line in caplog.records if getattr(line, "event", None) == "partbox.unknown_variables"]
 
 
-def test_an_outbox_warns_once_and_works(monkeypatch, caplog):
+def test_an_outbox_warns_once_of_unknown_environment_variables_and_works(monkeypatch, caplog):
     monkeypatch.setenv("PARTBOX_PORT", "tcp://10.0.0.7:80")
     monkeypatch.setenv("PARTBOX_LEESE", "9s")
     assert Outbox().settings.lease == Outbox(schema="other").settings.lease == 6
@@ -33,14 +33,14 @@ def test_an_outbox_warns_once_and_works(monkeypatch, caplog):
     assert "PARTBOX_ZZZ" in said(caplog)[-1]
 
 
-def test_a_worker_process_leaves_it_to_its_supervisor(monkeypatch, caplog):
+def test_a_worker_process_leaves_the_warning_of_unknown_variables_to_its_supervisor(monkeypatch, caplog):
     monkeypatch.setenv("PARTBOX_LEESE", "9s")
     assert "PARTBOX_LEESE" in setup.take_strays_text()
     Outbox()
     assert said(caplog) == []
 
 
-def test_without_such_variables_nothing_is_said(caplog):
+def test_without_unknown_variables_nothing_is_logged(caplog):
     Outbox()
     assert setup.take_strays_text() is None
     assert said(caplog) == []

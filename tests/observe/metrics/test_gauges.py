@@ -23,7 +23,7 @@ def lines(*clusters, mine=()) -> list[str]:
     return generate_latest(registry).decode().splitlines()
 
 
-def test_an_owner_is_told_by_its_rank_among_the_instances_by_node_and_pid():
+def test_an_owner_is_shown_by_its_rank_among_the_instances_sorted_by_node_and_pid():
     found = lines(
         cluster(
             [partition(0, BOB), partition(1, ADA), partition(2, None), partition(3, GONE)],
@@ -58,13 +58,13 @@ def test_ages_are_zero_where_nothing_waits_and_the_mean_is_over_all_partitions()
         assert line in found
 
 
-def test_assigned_here_counts_those_of_this_nodes_processes():
+def test_assigned_here_counts_the_partitions_of_this_nodes_processes():
     partitions = [partition(0, ADA), partition(1, ADA), partition(2, BOB), partition(3, None)]
     assert 'p_partitions_assigned_here{subscription="default"} 2.0' in lines(cluster(partitions), mine={ADA})
     assert 'p_partitions_unowned{subscription="default"} 1.0' in lines(cluster(partitions), mine={ADA})
 
 
-def test_names_may_hold_anything():
+def test_label_values_may_contain_any_characters():
     hostile = 'a"b\\c\nd\x1b[31m\u202e\udce4' + "x" * 10_000
     found = lines(cluster([partition(0, ADA)], [instance(ADA, hostile)], subscription=hostile))
     samples = [line for line in found if line.startswith("p_instance_partitions{")]

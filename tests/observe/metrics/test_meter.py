@@ -116,7 +116,7 @@ def test_threads_of_a_process_lose_no_count_to_each_other():
     assert value(meters, "delivered_total", handler="confirm") == 400
 
 
-def test_gauges_of_the_living_are_added_up_and_of_windows_the_fullest_counts():
+def test_gauges_of_living_processes_are_added_up_but_the_window_ratio_is_the_highest():
     meters = Meters(["confirm"])
     for share in (0.25, 0.75):
         recorder = MetricsRecorder(joined(meters))
@@ -144,7 +144,7 @@ def test_a_handler_may_be_called_other_and_two_may_share_a_name():
     assert value(meters, "delivered_total", handler=OTHER) == 1
 
 
-def test_buckets_add_up():
+def test_histogram_buckets_are_cumulative():
     meters = Meters(["confirm"])
     MetricsRecorder(joined(meters)).delivered(Turn("confirm", 4, 700.5, [0.004, 0.3, 700.0], 0.0, 0.0, 0.0))
     bounds = {

@@ -156,7 +156,7 @@ def test_histograms_have_the_buckets_of_prometheus(reader):
     assert ran.sum == pytest.approx(0.7032)
 
 
-def test_outboxes_with_one_provider_are_added_up_and_other_prefixes_stand_alone(reader, dsn):
+def test_outboxes_with_one_provider_are_added_up_unless_their_prefixes_differ(reader, dsn):
     for settings in ({}, {}, {"metrics_prefix": "shop"}):
         outbox = Outbox(dsn, **settings)
         outbox.observe(Metering(reader.provider))
@@ -166,7 +166,7 @@ def test_outboxes_with_one_provider_are_added_up_and_other_prefixes_stand_alone(
     assert reader.values("shop.published") == {(): 1}
 
 
-def test_what_a_node_no_longer_shows_is_gone_and_the_rest_stays(reader):
+def test_metrics_of_a_node_that_is_hidden_disappear_and_the_others_stay(reader):
     metering = Metering(reader.provider)
     hide = metering.export_collector("partbox", NodeCollector("partbox", [watched()]))
     metering.export_collector("partbox", ApplicationCollector("partbox"))
@@ -177,7 +177,7 @@ def test_what_a_node_no_longer_shows_is_gone_and_the_rest_stays(reader):
     assert reader.values("partbox.published") == {(): 0}
 
 
-def test_a_provider_does_not_travel_and_a_function_that_makes_one_does():
+def test_a_provider_cannot_be_sent_to_worker_processes_but_a_function_that_makes_one_can():
     with pytest.raises(PartboxError, match="a meter provider does not travel to worker processes: give Metering"):
         dill.dumps(Metering(MeterProvider(shutdown_on_exit=False)))
     made: list[Reader] = []

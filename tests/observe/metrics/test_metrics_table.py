@@ -38,7 +38,7 @@ def test_a_node_exposes_what_the_table_says_and_nothing_else():
     assert exposed(build_registry("partbox", [watched(limited)])) == {f"partbox_{m.name}": in_table(m) for m in ours}
 
 
-def test_with_several_databases_every_series_of_one_says_of_which():
+def test_with_several_databases_every_series_has_a_database_label():
     found = exposed(build_registry("partbox", [watched(limited, database="a"), watched(limited, database="b")]))
     expected = {
         f"partbox_{m.name}": in_table(m) if m.name == "scrape_seconds" else in_table(m, "database")
@@ -85,7 +85,7 @@ def test_names_follow_the_rules_of_prometheus(metric):
     assert not {"aggregate_id", "tenant_id", "event_id"} & set(metric.labels)
 
 
-def test_a_limit_is_shown_with_what_it_allows_and_what_waits_and_a_bound_that_is_not_there_is_not():
+def test_a_limit_is_exposed_with_its_bounds_and_its_waiting_events_and_a_missing_bound_is_not():
     kept = [LimitReport("charge", 0.5, None, None, 7, 2.5), LimitReport("send", None, 3)]
     seen = overview(cluster(limits=merge_limits("default", kept, [])))
     text = generate_latest(build_registry("partbox", [watched(lambda: seen)])).decode()

@@ -39,7 +39,7 @@ def event(attempt: int = 1) -> DeliveredEvent:
     return DeliveredEvent((5, 7), ClaimContext(1, "default", None), attempt)  # type: ignore[arg-type]
 
 
-def test_a_page_is_counted_and_the_range_in_which_it_looked(recorder, meters):
+def test_a_page_that_was_read_is_counted_by_its_records_and_its_late_scan_range(recorder, meters):
     recorder.read([1, 2, 3], 0.01, 40)
     recorder.read([4], 0.01, 0)
     assert counted(meters) == {"records_read_total": 4, "late_scan_ids_total": 40}
@@ -113,6 +113,6 @@ def test_ownership_is_counted_and_a_first_claim_is_no_handover(recorder, meters)
     }
 
 
-def test_its_hooks_are_those_of_the_protocol():
+def test_the_recorder_has_only_hooks_of_the_observer_protocol():
     hooks = {name for name in vars(MetricsRecorder) if not name.startswith("_")}
     assert hooks <= {name for name in vars(Observer) if not name.startswith("_")}

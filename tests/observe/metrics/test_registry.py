@@ -29,7 +29,7 @@ def publish(outbox: Outbox, dsn: str, count: int = 1) -> None:
         outbox.publish_many(conn, [Event("Greeted", {}, aggregate_type="Guest", aggregate_id="a")] * count)
 
 
-def test_what_is_published_is_counted(registry, dsn):
+def test_published_events_are_counted(registry, dsn):
     outbox = Outbox(dsn, registry=registry)
     assert shown(registry, "partbox_published_total") == 0
     publish(outbox, dsn, 3)
@@ -71,7 +71,7 @@ def test_a_worker_in_the_process_is_shown_and_its_gauges_go_with_it(registry, ds
     assert shown(registry, "partbox_claimed_partitions_total", subscription="default") == 512
 
 
-def test_nodes_that_have_ended_leave_what_they_counted_and_nothing_else(registry):
+def test_nodes_that_have_ended_leave_their_counters_but_no_gauges(registry):
     application = get_application_collector(registry, "partbox")
     labels = {"subscription": "default"}
     for round in (1, 2, 3):
@@ -97,20 +97,20 @@ def test_without_a_registry_nothing_is_counted_nor_shown(dsn):
     assert outbox.supervisor(metrics=True).meters is not None
 
 
-def test_names_that_others_have_are_one_line_with_the_remedy(registry):
+def test_metric_names_that_are_already_taken_are_refused_in_one_line_with_the_remedy(registry):
     Counter("partbox_published", "somebody else's", registry=registry)
     with pytest.raises(SettingsError, match="names begin with partbox_: set metrics_prefix"):
         Outbox("postgresql://nowhere", registry=registry)
     Outbox("postgresql://nowhere", registry=registry, metrics_prefix="shop")
 
 
-def test_what_is_no_registry_is_one_line():
+def test_an_object_that_is_no_registry_is_refused_in_one_line():
     with pytest.raises(SettingsError, match=r"registry = 'yes' must be a prometheus_client\.CollectorRegistry"):
         Outbox("postgresql://nowhere", registry="yes")
 
 
 @pytest.mark.parametrize("travel", [lambda it: pickle.loads(pickle.dumps(it)), lambda it: dill.loads(dill.dumps(it))])
-def test_the_registry_stays_here_when_handlers_travel_to_worker_processes(registry, travel):
+def test_the_registry_is_not_sent_along_with_handlers_to_worker_processes(registry, travel):
     outbox = Outbox("postgresql://nowhere", registry=registry)
     (there,) = travel(outbox.handlers.observers)
     there.published([Event("Greeted", {}, aggregate_type="Guest")])

@@ -106,7 +106,7 @@ def test_a_transactional_handler_has_its_span(traced):
     assert sum(told(poll)["success.count"] for poll in traced.named("poll")) == 2
 
 
-def test_a_call_that_is_repeated_before_its_outcome_is_told_leaves_a_span_without_one(traced):
+def test_a_handler_call_that_is_repeated_before_its_outcome_leaves_a_span_without_outcome(traced):
     tracing = traced.outbox.handlers.observers[0]
     traced.outbox.register(lambda event: None, "Counted")
     seen = []
@@ -147,7 +147,7 @@ def test_a_failure_shows_its_exception_and_each_attempt_is_a_span(traced, kind):
     assert linked(second, "publish") == linked(first, "publish") != []
 
 
-def test_a_returned_death_is_an_error_and_a_returned_delay_is_none(traced):
+def test_a_returned_dead_is_an_error_and_a_returned_retry_after_is_not(traced):
     asked = []
 
     @traced.outbox.on("Hopeless")
@@ -204,7 +204,7 @@ def test_polls_that_bring_nothing_leave_no_span(traced):
     assert [told(poll)["batch.size"] for poll in traced.named("poll")] == [1]
 
 
-def test_what_waits_behind_a_failure_leaves_its_poll_at_last_and_counts_when_it_is_done(traced):
+def test_events_held_behind_a_failure_are_counted_in_their_poll_when_they_are_done(traced):
     """Three of one key: the first fails, the others are held until it is dead."""
 
     @traced.outbox.on("Counted", max_attempts=2, retry="fixed:10ms")

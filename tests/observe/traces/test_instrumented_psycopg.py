@@ -47,7 +47,7 @@ def test_the_statements_of_a_worker_are_no_spans(dsn: str, statements: Any) -> N
     assert set(statements()) == {"select 'of the application'"}
 
 
-def test_they_are_where_that_is_asked_for(dsn: str, statements: Any) -> None:
+def test_the_statements_of_a_worker_are_traced_if_configured(dsn: str, statements: Any) -> None:
     outbox = Outbox(dsn)
     outbox.observe(Tracing(statements=True))
     deliver(dsn, outbox)
@@ -55,7 +55,7 @@ def test_they_are_where_that_is_asked_for(dsn: str, statements: Any) -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_what_a_transactional_handler_does_on_its_connection_is_traced_where_that_is_asked_for(
+def test_the_statements_of_a_transactional_handler_are_traced_only_if_configured(
     dsn: str, conn: psycopg.Connection[Any], statements: Any, asked: bool
 ) -> None:
     conn.execute("create table effect (id int)")

@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).with_name("patched_driver.py")
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("patch", ["opentelemetry", "proxies", "methods"])
-def test_no_connection_of_a_worker_takes_a_patch_and_publishing_works_through_all(
+def test_worker_connections_avoid_every_patch_of_psycopg_and_publishing_works_with_all_patches(
     empty_dsn: str, patch: str, when: str
 ) -> None:
     program = [sys.executable, str(PROGRAM), patch, when, empty_dsn]

@@ -47,7 +47,7 @@ def test_a_poll_ends_with_its_last_record(open_polls):
     assert open_polls.ended[0].end_time - open_polls.ended[0].start_time >= 0.5e9
 
 
-def test_the_first_word_on_a_record_counts(open_polls):
+def test_only_the_first_outcome_of_a_record_counts(open_polls):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.note_settled((1, 10), False)
     open_polls.note_settled((1, 10), True)
@@ -56,7 +56,7 @@ def test_the_first_word_on_a_record_counts(open_polls):
     assert open_polls.counts() == [(2, 1, 1, 0)]
 
 
-def test_a_partition_that_is_gone_takes_its_records_out_of_their_polls(open_polls):
+def test_records_of_a_lost_partition_are_removed_from_their_polls(open_polls):
     open_polls.start_span([(1, 10), (2, 11)], 0.0)
     open_polls.start_span([(1, 12)], 0.0)
     open_polls.note_settled((2, 11), True)
@@ -77,7 +77,7 @@ def test_a_record_that_is_read_again_belongs_to_the_newer_poll(open_polls):
     assert open_polls.counts()[1:] == [(1, 1, 0, 0)]
 
 
-def test_only_what_is_old_is_ended_and_says_what_was_open(open_polls, monkeypatch):
+def test_only_old_polls_are_ended_early_and_they_count_their_open_records(open_polls, monkeypatch):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.note_settled((1, 10), True)
     open_polls.end_stale(records=1)
@@ -90,7 +90,7 @@ def test_only_what_is_old_is_ended_and_says_what_was_open(open_polls, monkeypatc
     assert open_polls.counts() == [(2, 1, 0, 1)]
 
 
-def test_all_end_when_nothing_was_in_memory_for_two_looks(open_polls):
+def test_all_polls_end_when_no_record_was_in_memory_at_two_checks(open_polls):
     open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.end_stale(records=0)
     open_polls.note_settled((1, 10), True)  # it was on its way
@@ -116,7 +116,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=40))
-def test_whatever_happens_each_poll_ends_once_and_counts_what_was_told(taken):
+def test_each_poll_ends_exactly_once_and_counts_the_reported_outcomes(taken):
     open_polls, told, begun = Watched(), {True: 0, False: 0, None: 0}, 0
     open_records = set()
     for name, *arguments in taken:

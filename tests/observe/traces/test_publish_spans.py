@@ -66,7 +66,7 @@ async def test_an_asynchronous_publish_has_its_span_too_and_leaves_the_task_as_i
     assert all("traceparent" in headers for headers in traced.headers())
 
 
-def test_what_a_hook_suppresses_leaves_no_span(traced):
+def test_an_event_that_a_hook_suppresses_leaves_no_span(traced):
     traced.outbox.before_publish(lambda events: [])
 
     assert traced.place() is None

@@ -44,7 +44,7 @@ outbox.on("Counted")(lambda event: None)
     assert sum(span["attributes"].get("success.count", 0) for span in spans) == 5
 
 
-def test_a_provider_does_not_travel_and_a_function_that_makes_one_does():
+def test_a_provider_cannot_be_sent_to_worker_processes_but_a_function_that_makes_one_can():
     pickler = multiprocess.reduction.ForkingPickler
 
     with pytest.raises(PartboxError, match="does not travel to worker processes: give Tracing a function"):
@@ -72,7 +72,7 @@ def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch, modu
         importlib.import_module(f"partbox.observe.{module}")
 
 
-def test_the_core_imports_nothing_of_it_nor_of_sentry(forks, tmp_path):
+def test_the_core_imports_neither_opentelemetry_nor_sentry(forks, tmp_path):
     """The process that commands are forked from has imported them all."""
     (tmp_path / "look.py").write_text(
         "import sys; sys.exit(not {'partbox', 'partbox.cli', 'partbox.supervisor.child'} <= {*sys.modules}"

@@ -54,7 +54,9 @@ def hear(outbox: Outbox, *moments: str) -> list[tuple[str, list[Any]]]:
     return heard
 
 
-async def test_what_is_committed_is_in_the_log_and_not_before(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_committed_events_are_in_the_log_and_not_before_the_commit(
+    kit: Kit, conn: psycopg.Connection[Any]
+) -> None:
     async with kit.transaction() as tx:
         assert await kit.publish(tx, EVENT) == EVENT.event_id
         await kit.publish(tx, "Short", None, tenant_id="t", headers={"a": AWKWARD}, aggregate_id=AWKWARD)
@@ -67,7 +69,7 @@ async def test_what_is_committed_is_in_the_log_and_not_before(kit: Kit, conn: ps
     assert [event.payload for event in many] == [*range(COPY_FROM_EVENTS)]
 
 
-async def test_what_is_rolled_back_is_not(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_rolled_back_events_are_not_in_the_log(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     async with undone(kit.transaction()) as tx:
         await kit.publish(tx, EVENT)
         await kit.publish_many(tx, MANY)
@@ -88,7 +90,9 @@ async def test_a_savepoint_that_is_rolled_back_takes_its_events(kit: Kit, conn: 
     assert [event.payload for event in delivered(conn)] == [{"id": 42}, "released"]
 
 
-async def test_outside_a_transaction_it_is_refused_with_the_remedy(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_publishing_outside_a_transaction_is_refused_with_the_remedy(
+    kit: Kit, conn: psycopg.Connection[Any]
+) -> None:
     async with kit.outside() as target:
         for publish in (lambda: kit.publish(target, EVENT), lambda: kit.publish_many(target, MANY)):
             with pytest.raises(PublishError, match=r"there is no transaction.*: (open|publish|the isolation)"):
@@ -96,7 +100,7 @@ async def test_outside_a_transaction_it_is_refused_with_the_remedy(kit: Kit, con
     assert count(conn) == 0
 
 
-async def test_a_transaction_that_has_failed_is_refused_as_such(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_publishing_in_a_failed_transaction_is_refused_as_such(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     for publish in (lambda tx: kit.publish(tx, EVENT), lambda tx: kit.publish_many(tx, MANY)):
         async with undone(kit.transaction()) as tx:
             with pytest.raises(Exception, match="division by zero"):
@@ -140,7 +144,9 @@ async def test_every_field_arrives_however_many_events_there_are(
             assert each.available_at == given.get("available_at")
 
 
-async def test_keys_are_used_once(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_an_event_whose_idempotency_key_was_used_before_is_not_published(
+    kit: Kit, conn: psycopg.Connection[Any]
+) -> None:
     async with kit.transaction() as tx:
         assert await kit.publish(tx, "T", "first", idempotency_key=AWKWARD[:255]) is not None
         assert await kit.publish(tx, "T", "again", idempotency_key=AWKWARD[:255]) is None
@@ -152,7 +158,7 @@ async def test_keys_are_used_once(kit: Kit, conn: psycopg.Connection[Any]) -> No
     assert delivered(conn)[1].idempotency_key == "a"
 
 
-async def test_what_is_wrong_is_refused_before_anything_is_written(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_invalid_events_are_refused_before_anything_is_written(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     def suppress(events: list[Event]) -> list[Event]:
         return [] if events[0].payload == "suppressed" else events
 
@@ -187,7 +193,9 @@ async def test_the_connection_stays_as_it_was(kit: Kit, conn: psycopg.Connection
     assert count(conn) == 2 * (1 + COPY_FROM_EVENTS + 2)
 
 
-async def test_hooks_hear_of_commits_and_of_what_savepoints_took_back(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_hooks_hear_of_commits_and_of_events_that_savepoints_rolled_back(
+    kit: Kit, conn: psycopg.Connection[Any]
+) -> None:
     heard = hear(kit.outbox, "before_publish", "after_publish", *kit.tells)
     kit.outbox.after_commit(lambda events: heard.append(("in the log", [count(conn)])))
     async with kit.reported() as tx:
@@ -210,7 +218,7 @@ async def test_hooks_hear_of_commits_and_of_what_savepoints_took_back(kit: Kit, 
     assert heard[6:] == [each for each in told if each[0] != "after_rollback" or "after_rollback" in kit.tells]
 
 
-async def test_hooks_hear_of_rollbacks_once_and_each_transaction_is_its_own(kit: Kit) -> None:
+async def test_hooks_hear_of_a_rollback_once_and_of_each_transaction_separately(kit: Kit) -> None:
     heard = hear(kit.outbox, *kit.tells)
     async with undone(kit.reported()) as tx:
         await kit.publish(tx, EVENT)
@@ -266,7 +274,7 @@ async def test_hooks_hear_no_commit_that_failed(kit: Kit, conn: psycopg.Connecti
 
 
 @pytest.mark.parametrize("moment", ["after_commit", "after_rollback"])
-async def test_a_hook_whose_end_is_not_reported_is_refused_naming_what_reports_it(
+async def test_a_hook_for_an_end_that_is_not_reported_is_refused_naming_the_transaction_that_reports_it(
     kit: Kit, conn: psycopg.Connection[Any], moment: str
 ) -> None:
     heard = hear(kit.outbox, "before_publish", moment)
@@ -282,7 +290,7 @@ async def test_a_hook_whose_end_is_not_reported_is_refused_naming_what_reports_i
     assert bool(heard) == bool(expected)
 
 
-async def test_hooks_of_both_kinds_are_awaited_where_there_is_a_loop(kit: Kit) -> None:
+async def test_hooks_of_both_kinds_are_awaited_by_an_asynchronous_publish(kit: Kit) -> None:
     heard: list[str] = []
 
     @kit.outbox.after_commit
@@ -313,7 +321,7 @@ async def test_a_commit_wakes_the_workers_of_this_process(kit: Kit) -> None:
     assert woken == [1]
 
 
-async def test_the_calls_of_the_other_kind_name_the_right_ones(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_a_call_of_the_wrong_kind_names_the_right_ones(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     remedy = "call publish or publish_many", "await publish_async or publish_many_async"
     async with kit.transaction() as tx:
         with pytest.raises(PublishError, match=rf"is a?synchronous: {remedy[kit.is_async]}"):
@@ -329,7 +337,7 @@ async def test_a_schema_that_is_missing_names_init(kit: Kit, dsn: str) -> None:
                 await publish(tx)
 
 
-async def test_all_is_written_in_the_one_transaction_that_was_open(kit: Kit) -> None:
+async def test_every_publish_writes_in_the_one_transaction_that_was_open(kit: Kit) -> None:
     async with kit.transaction() as tx:
         await kit.publish(tx, EVENT)
         ((first,),) = await kit.execute(tx, ASSIGNED)

@@ -35,7 +35,7 @@ def restored() -> Iterator[None]:
     integrations._found_classes.clear()
 
 
-async def test_what_holds_no_transaction_names_what_does(outbox: Outbox, dsn: str) -> None:
+async def test_an_object_that_holds_no_transaction_is_refused_naming_one_that_does(outbox: Outbox, dsn: str) -> None:
     engine, own = engine_of("psycopg", dsn), async_engine_of("asyncpg", dsn)
     with psycopg.connect(dsn) as app:
         for wrong, remedy in (
@@ -56,7 +56,7 @@ async def test_what_holds_no_transaction_names_what_does(outbox: Outbox, dsn: st
     await own.dispose()
 
 
-async def test_what_is_not_known_names_what_is(outbox: Outbox, dsn: str) -> None:
+async def test_an_object_of_an_unknown_kind_is_refused_naming_the_known_kinds(outbox: Outbox, dsn: str) -> None:
     app = psycopg2.connect(dsn)
     for wrong, name in ((app, "psycopg2.extensions.connection"), (None, "builtins.NoneType"), (dsn, "builtins.str")):
         message = rf"psycopg, SQLAlchemy, Django or asyncpg is needed, not a {name}: .* register an adapter"
@@ -67,14 +67,16 @@ async def test_what_is_not_known_names_what_is(outbox: Outbox, dsn: str) -> None
     app.close()
 
 
-def test_the_scope_is_for_those_that_do_not_tell_of_their_end(outbox: Outbox, dsn: str) -> None:
+def test_outbox_transaction_refuses_a_session_that_reports_its_own_end(outbox: Outbox, dsn: str) -> None:
     engine = engine_of("psycopg", dsn)
     with Session(engine) as session, pytest.raises(PublishError, match=r"takes no Session.* inside a transaction of"):
         outbox.transaction(session).__enter__()  # type: ignore[arg-type]
     engine.dispose()
 
 
-def test_a_subclass_of_a_connection_is_one(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_subclass_of_a_connection_is_accepted_as_a_connection(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     class Own(psycopg.Connection[Any]):
         pass
 
@@ -99,7 +101,7 @@ class Psycopg2(Adapter):
 
 
 @pytest.mark.usefixtures("restored")
-def test_an_adapter_of_ones_own_needs_two_methods(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_custom_adapter_needs_only_two_methods(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
     register(type(psycopg2.connect(dsn)), Psycopg2)
     app = psycopg2.connect(dsn)
     assert outbox.publish(app, EVENT) == EVENT.event_id
@@ -121,7 +123,7 @@ def test_an_adapter_of_ones_own_needs_two_methods(outbox: Outbox, dsn: str, conn
 
 
 @pytest.mark.usefixtures("restored")
-def test_an_adapter_that_tells_of_one_end_gets_the_hooks_of_that_one(outbox: Outbox, dsn: str) -> None:
+def test_an_adapter_that_reports_only_rollbacks_gets_only_rollback_hooks(outbox: Outbox, dsn: str) -> None:
     calls: list[Any] = []
 
     class Half(Psycopg2):
@@ -147,13 +149,13 @@ def test_an_adapter_that_tells_of_one_end_gets_the_hooks_of_that_one(outbox: Out
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_registered_adapter_comes_before_those_that_ship(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
+def test_a_registered_adapter_is_preferred_to_the_built_in_ones(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
     register(psycopg.Connection, Psycopg2)
     with pytest.raises(PublishError, match="set autocommit to False"):
         outbox.publish_many(conn, MANY)
 
 
-def test_statements_are_numbered_and_what_codecs_could_change_is_cast_from_text() -> None:
+def test_statements_get_numbered_parameters_and_casts_from_text_where_codecs_could_interfere() -> None:
     text = "select %(a)s, %(b)s::json, %(c)s::uuid[], %(a)s, %(n)s::smallint, '%%'"
     assert values.numbered(text) == (
         "select $1, $2::text::json, $3::text::uuid[], $1, $4::smallint, '%'",
@@ -161,7 +163,7 @@ def test_statements_are_numbered_and_what_codecs_could_change_is_cast_from_text(
     )
 
 
-def test_values_are_as_every_driver_takes_them() -> None:
+def test_parameters_are_converted_to_forms_that_every_driver_takes() -> None:
     moment = datetime(2024, 2, 29, tzinfo=UTC)
     given = {
         "id": UUID(int=7),
@@ -185,7 +187,7 @@ def test_values_are_as_every_driver_takes_them() -> None:
     assert values.to_plain_parameters(given) == expected
 
 
-def test_rows_are_lines_in_pieces() -> None:
+def test_rows_are_written_as_lines_in_pieces_for_copy() -> None:
     assert [*values.render_copy_lines([(1, None, "a\tb\\N\r\n", b"\\\xff"), ("é",)])] == [
         "1\t\\N\ta\\tb\\\\N\\r\\n\t\\\\x5cff\né\n"
     ]

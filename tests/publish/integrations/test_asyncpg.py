@@ -47,7 +47,7 @@ async def test_codecs_of_the_application_do_not_encode_twice(
     assert found[0].headers == found[2].headers == found[5].headers == {"a": "b"}
 
 
-async def test_the_pool_lends_what_can_be_published_on_and_is_not_that_itself(
+async def test_a_connection_lent_by_the_pool_can_be_published_on_but_the_pool_itself_cannot(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     async with asyncpg.create_pool(**parts(dsn), min_size=1, max_size=1) as pool:
@@ -69,7 +69,7 @@ async def test_a_transaction_begun_in_plain_sql_counts(outbox: Outbox, dsn: str,
     assert count(conn) == 0
 
 
-async def test_the_scope_takes_no_transaction_that_is_open(outbox: Outbox, dsn: str) -> None:
+async def test_outbox_transaction_refuses_a_transaction_that_is_already_open(outbox: Outbox, dsn: str) -> None:
     app = await connect_asyncpg(dsn)
     async with app.transaction():
         with pytest.raises(PublishError, match="a transaction is already open on this connection"):
@@ -83,7 +83,7 @@ async def test_the_scope_takes_no_transaction_that_is_open(outbox: Outbox, dsn: 
     await app.close()
 
 
-async def test_a_connection_lost_inside_the_scope_is_told_as_a_rollback(
+async def test_a_connection_lost_inside_outbox_transaction_is_reported_as_a_rollback(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
 ) -> None:
     ends: list[str] = []
@@ -102,7 +102,9 @@ async def test_a_connection_lost_inside_the_scope_is_told_as_a_rollback(
     assert (ends, count(conn)) == (["rollback"], 0)
 
 
-async def test_a_subclass_of_the_connection_is_one(outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]) -> None:
+async def test_a_subclass_of_the_connection_is_accepted_as_a_connection(
+    outbox: Outbox, dsn: str, conn: psycopg.Connection[Any]
+) -> None:
     class Own(asyncpg.Connection):  # type: ignore[misc]
         pass
 

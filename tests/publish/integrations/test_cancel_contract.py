@@ -30,7 +30,7 @@ def cancelled(conn: psycopg.Connection[Any]) -> list[int]:
     return [id for (id,) in conn.execute("select record_id from partbox.cancellation order by 1")]
 
 
-async def test_what_is_committed_is_cancelled_and_what_is_rolled_back_is_not(
+async def test_a_committed_cancellation_holds_and_a_rolled_back_one_does_not(
     kit: Kit, conn: psycopg.Connection[Any]
 ) -> None:
     events = [Event("T", n, deliver_after=3_600, idempotency_key=f"100 % :x {n}") for n in range(3)]
@@ -48,7 +48,7 @@ async def test_what_is_committed_is_cancelled_and_what_is_rolled_back_is_not(
     assert cancelled(conn) == [2, 3]
 
 
-async def test_outside_a_transaction_or_by_the_call_for_others_it_is_refused(kit: Kit) -> None:
+async def test_a_cancellation_without_an_event_or_by_the_call_of_the_other_kind_is_refused(kit: Kit) -> None:
     with pytest.raises(PublishError, match="give one of them"):
         async with kit.transaction() as tx:
             await cancel(kit, tx)

@@ -31,7 +31,7 @@ def connection(dsn: str) -> Iterator[Any]:
     connections.close_all()
 
 
-def test_after_rollback_is_refused_naming_what_tells_of_it(
+def test_an_after_rollback_hook_is_refused_naming_the_transaction_that_reports_rollbacks(
     outbox: Outbox, connection: Any, conn: psycopg.Connection[Any]
 ) -> None:
     from django.db import transaction
@@ -43,7 +43,7 @@ def test_after_rollback_is_refused_naming_what_tells_of_it(
     assert count(conn) == 0
 
 
-def test_a_transaction_managed_by_hand_is_published_in_without_hooks(
+def test_a_transaction_managed_by_hand_takes_events_but_no_hooks(
     outbox: Outbox, connection: Any, conn: psycopg.Connection[Any]
 ) -> None:
     connection.set_autocommit(False)
@@ -81,7 +81,7 @@ def test_a_database_that_is_not_postgresql_is_refused(outbox: Outbox) -> None:
     handler.close_all()
 
 
-def test_a_block_that_is_to_be_rolled_back_takes_nothing(
+def test_an_atomic_block_that_must_be_rolled_back_takes_no_events(
     outbox: Outbox, connection: Any, conn: psycopg.Connection[Any]
 ) -> None:
     from django.db import transaction
@@ -117,7 +117,7 @@ def test_an_error_in_a_hook_ends_neither_the_commit_nor_the_callbacks_of_others(
     assert count(conn) == 1
 
 
-def test_a_test_case_captures_the_hooks_and_its_events_are_gone_after_it(
+def test_a_django_test_case_captures_the_hooks_and_its_events_are_gone_afterwards(
     outbox: Outbox, connection: Any, conn: psycopg.Connection[Any]
 ) -> None:
     from django.db import connection as proxy
@@ -176,7 +176,7 @@ def test_atomic_requests_are_transactions(outbox: Outbox, connection: Any, conn:
     assert count(conn) == 1
 
 
-def test_savepoints_of_a_failed_statement_are_left_alone(
+def test_events_before_and_after_a_savepoint_that_failed_are_published(
     outbox: Outbox, connection: Any, conn: psycopg.Connection[Any]
 ) -> None:
     from django.db import DataError, transaction

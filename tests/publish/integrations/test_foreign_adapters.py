@@ -119,14 +119,14 @@ def check(dsn: str) -> None:
 
 
 @pytest.mark.usefixtures("documents")
-async def test_lists_that_the_application_makes_documents_are_arrays_of_ours(kit: Kit, dsn: str) -> None:
+async def test_lists_are_sent_as_arrays_even_if_the_application_converts_lists_to_json(kit: Kit, dsn: str) -> None:
     async with kit.transaction() as tx:
         await publish_all(kit, lambda: tx)
     check(dsn)
 
 
 @pytest.mark.parametrize("kind", [Psycopg, AsyncPsycopg])
-async def test_no_conversion_of_the_application_is_asked_on_its_connection(
+async def test_publishing_uses_no_type_conversion_of_the_application(
     kind: type[Kit], dsn: str, outbox: Outbox, adapters: psycopg.adapt.AdaptersMap
 ) -> None:
     told: list[list[Any]] = []
@@ -140,7 +140,9 @@ async def test_no_conversion_of_the_application_is_asked_on_its_connection(
     check(dsn)
 
 
-def test_an_embedded_worker_asks_none_either(dsn: str, outbox: Outbox, adapters: psycopg.adapt.AdaptersMap) -> None:
+def test_an_embedded_worker_uses_no_type_conversion_of_the_application(
+    dsn: str, outbox: Outbox, adapters: psycopg.adapt.AdaptersMap
+) -> None:
     got: list[Any] = []
 
     @outbox.on("T", max_attempts=1)
@@ -168,7 +170,9 @@ def test_an_embedded_worker_asks_none_either(dsn: str, outbox: Outbox, adapters:
     assert outbox.dead.discard(dead.event_id) == 1
 
 
-def test_operators_calls_ask_none_either(adapters: psycopg.adapt.AdaptersMap, empty_dsn: str) -> None:
+def test_calls_for_operators_use_no_type_conversion_of_the_application(
+    adapters: psycopg.adapt.AdaptersMap, empty_dsn: str
+) -> None:
     make_hostile(adapters)
     migrate(empty_dsn)
     outbox = Outbox(empty_dsn)
@@ -176,7 +180,7 @@ def test_operators_calls_ask_none_either(adapters: psycopg.adapt.AdaptersMap, em
     assert [each.name for each in outbox.subscriptions.list()] == ["default", "mine"]
 
 
-async def test_a_proxy_is_what_it_wraps(kit: Kit, dsn: str) -> None:
+async def test_publishing_on_a_proxy_works_as_on_the_wrapped_connection(kit: Kit, dsn: str) -> None:
     told: list[str] = []
     for moment in kit.tells:
         getattr(kit.outbox, moment)(lambda events, moment=moment: told.append(moment))
@@ -187,7 +191,9 @@ async def test_a_proxy_is_what_it_wraps(kit: Kit, dsn: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Psycopg, AsyncPsycopg, Asyncpg])
-async def test_a_transaction_is_opened_on_a_proxy_too(kind: type[Kit], dsn: str, outbox: Outbox) -> None:
+async def test_a_transaction_that_was_opened_on_a_proxy_is_known_on_the_wrapped_connection(
+    kind: type[Kit], dsn: str, outbox: Outbox
+) -> None:
     told: list[Any] = []
     outbox.after_commit(told.extend)
     async with opened(kind, dsn, outbox) as kit:

@@ -33,7 +33,7 @@ def seen(conn: psycopg.Connection[Any]) -> list[tuple[str, UUID]]:
     return conn.execute("select consumer, event_id from partbox.inbox order by 1").fetchall()
 
 
-async def test_what_is_committed_has_been_seen_and_what_is_rolled_back_has_not(
+async def test_a_committed_event_has_been_seen_and_a_rolled_back_one_has_not(
     kit: Kit, conn: psycopg.Connection[Any]
 ) -> None:
     async with undone(kit.transaction()) as tx:
@@ -52,7 +52,9 @@ async def test_what_is_committed_has_been_seen_and_what_is_rolled_back_has_not(
 
 
 @pytest.mark.every_version("what EXPLAIN says of an INSERT")
-async def test_what_a_trigger_keeps_out_has_not_been_seen_before(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_an_event_that_a_trigger_keeps_out_of_the_inbox_is_not_reported_as_seen(
+    kit: Kit, conn: psycopg.Connection[Any]
+) -> None:
     async with kit.transaction() as tx:
         assert await is_first(kit, tx, EVENT, "another")
     conn.execute(
@@ -67,7 +69,7 @@ async def test_what_a_trigger_keeps_out_has_not_been_seen_before(kit: Kit, conn:
     assert seen(conn) == [("another", EVENT.event_id)]
 
 
-async def test_where_nothing_can_be_noted_it_says_why(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_an_error_says_why_the_inbox_cannot_record_an_event(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     async with kit.outside() as target:
         with pytest.raises(PublishError, match="there is no transaction"):
             await is_first(kit, target)

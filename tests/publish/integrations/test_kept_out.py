@@ -62,7 +62,7 @@ async def refused(kit: Kit, events: list[Event]) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("table", TABLES)
-async def test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there(
+async def test_a_publish_fails_as_a_whole_when_a_trigger_keeps_a_row_out(
     kit: Kit, conn: psycopg.Connection[Any], table: str
 ) -> None:
     keep_out(conn, table)
@@ -74,7 +74,7 @@ async def test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_t
 
 
 @pytest.mark.thorough
-async def test_what_a_rule_keeps_out_fails_the_publish_too(kit: Kit, conn: psycopg.Connection[Any]) -> None:
+async def test_a_publish_fails_when_a_rule_keeps_a_row_out(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     conn.execute(RULE)
     for name in ("one", "one with a key", "several"):  # COPY knows no rules
         with pytest.raises(Exception, match=r"rule|INSERT RETURNING"):
@@ -95,7 +95,7 @@ async def test_a_key_that_was_used_before_is_no_error(kit: Kit, conn: psycopg.Co
 
 @pytest.mark.parametrize("autocommit", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-def test_in_a_pipeline_the_server_raises(
+def test_the_server_raises_the_error_for_a_publish_in_a_pipeline(
     outbox: Outbox, dsn: str, conn: psycopg.Connection[Any], way: str, autocommit: bool
 ) -> None:
     """Nobody waits for the answer there."""
@@ -115,7 +115,9 @@ def test_in_a_pipeline_the_server_raises(
 @pytest.mark.parametrize("payload", ["'0'::json", "'0'::jsonb", "'0'::text", "'0'"])
 @pytest.mark.parametrize("key", ["null", "'0'"])
 @pytest.mark.parametrize("table", TABLES)
-def test_the_functions_of_sql_fail_as_well(conn: psycopg.Connection[Any], payload: str, key: str, table: str) -> None:
+def test_the_sql_functions_fail_when_a_trigger_keeps_a_row_out(
+    conn: psycopg.Connection[Any], payload: str, key: str, table: str
+) -> None:
     if table == "idempotency" and key == "null":
         return
     keep_out(conn, table)
@@ -124,7 +126,7 @@ def test_the_functions_of_sql_fail_as_well(conn: psycopg.Connection[Any], payloa
     assert count(conn) == 0
 
 
-def test_the_functions_of_sql_fail_for_a_rule(conn: psycopg.Connection[Any]) -> None:
+def test_the_sql_functions_fail_when_a_rule_keeps_a_row_out(conn: psycopg.Connection[Any]) -> None:
     conn.execute(RULE)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="keeps out what is published"):
         conn.execute("select partbox.publish('T', '0')")

@@ -78,7 +78,7 @@ async def kit(request: pytest.FixtureRequest, dsn: str, outbox: Outbox) -> Async
         yield kit
 
 
-async def test_every_library_rings_once_it_has_committed(
+async def test_every_library_rings_as_soon_as_its_transaction_has_committed(
     kit: Kit, up: Callable[[], None], rung: Callable[[], list[str]]
 ) -> None:
     up()
@@ -96,7 +96,9 @@ async def test_every_library_rings_once_it_has_committed(
     assert rung() == [B], "not for an event whose key was used before"
 
 
-async def test_every_library_publishes_where_nobody_sleeps(kit: Kit, rung: Callable[[], list[str]]) -> None:
+async def test_every_library_publishes_without_a_ring_where_nobody_sleeps(
+    kit: Kit, rung: Callable[[], list[str]]
+) -> None:
     async with kit.transaction() as tx:
         await kit.publish(tx, ONE)
         await kit.publish_many(tx, FEW)
@@ -154,7 +156,7 @@ def test_a_ring_that_is_rolled_back_is_not_remembered(
     assert rung() == []
 
 
-def test_who_has_just_heard_that_nobody_sleeps_does_not_ask(
+def test_a_publisher_that_has_just_heard_that_nobody_sleeps_does_not_ask(
     outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
@@ -172,7 +174,7 @@ def test_who_has_just_heard_that_nobody_sleeps_does_not_ask(
     assert rung() == [A]
 
 
-def test_what_was_heard_counts_from_when_it_was_asked(
+def test_the_age_of_an_answer_counts_from_when_the_publisher_asked(
     outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement that was on its way for a second has heard what was true a second ago."""
@@ -194,7 +196,7 @@ def test_what_was_heard_counts_from_when_it_was_asked(
     assert rung() == [A]
 
 
-def test_another_database_is_asked_all_the_same(
+def test_an_answer_from_one_database_does_not_count_for_another(
     outbox: Outbox, conn: Conn, fresh_dsn: str, up: Callable[[], None], rung: Callable[[], list[str]]
 ) -> None:
     up()
@@ -227,7 +229,7 @@ def test_a_pipeline_rings_and_waits_for_no_answer(
 
 
 @pytest.mark.parametrize("events", [[ONE], FEW, MANY], ids=["one", "few", "many"])
-def test_it_asks_once_the_ids_are_drawn(
+def test_a_publisher_reads_the_flag_after_the_ids_are_drawn(
     outbox: Outbox, conn: Conn, up: Callable[[], None], rung: Callable[[], list[str]], events: list[Event]
 ) -> None:
     up()
@@ -277,7 +279,7 @@ def test_an_outbox_whose_bell_is_off_asks_nobody(
 @pytest.mark.parametrize(
     "lacks", ["drop sequence if exists partbox.bell", "revoke all on sequence partbox.bell from {}"]
 )
-def test_without_the_sequence_or_the_right_to_read_it_all_is_published(
+def test_events_are_published_without_the_sequence_of_the_bell_or_the_right_to_read_it(
     dsn: str, conn: Conn, rung: Callable[[], list[str]], lacks: str
 ) -> None:
     with cast_of(dsn) as cast:

@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest, dsn: str) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("mode", ["create_savepoint", "conditional_savepoint", "rollback_only", "control_fully"])
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_session_that_joined_a_transaction_tells_what_became_of_the_whole(
+def test_a_session_that_joined_a_transaction_reports_how_the_whole_transaction_ended(
     outbox: Outbox, engine: Engine, conn: psycopg.Connection[Any], ends: Any, mode: Any, nested: bool
 ) -> None:
     with engine.connect() as outer, outer.begin():
@@ -61,7 +61,7 @@ def test_a_session_that_joined_a_transaction_tells_what_became_of_the_whole(
     assert ends == [("commit" if count(conn) else "rollback", [{"id": 42}])]
 
 
-def test_a_transaction_that_a_session_joined_and_that_commits_is_told_then(
+def test_a_transaction_that_a_session_joined_is_reported_when_it_commits(
     outbox: Outbox, engine: Engine, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     with engine.connect() as outer:
@@ -76,7 +76,7 @@ def test_a_transaction_that_a_session_joined_and_that_commits_is_told_then(
     assert count(conn) == 1
 
 
-def test_a_savepoint_in_plain_sql_is_minded_too(outbox: Outbox, engine: Engine, ends: Any) -> None:
+def test_a_savepoint_in_plain_sql_is_respected_too(outbox: Outbox, engine: Engine, ends: Any) -> None:
     with Session(engine) as session:
         session.execute(text("savepoint before"))
         outbox.publish(session, EVENT)
@@ -86,7 +86,7 @@ def test_a_savepoint_in_plain_sql_is_minded_too(outbox: Outbox, engine: Engine, 
     assert ends == [("rollback", [{"id": 42}]), ("commit", ["kept"])]
 
 
-def test_commit_as_you_go_is_told_at_each_commit(
+def test_commit_as_you_go_is_reported_at_each_commit(
     outbox: Outbox, engine: Engine, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     for open_ in (Session, Engine.connect):
@@ -161,7 +161,7 @@ def test_a_hook_cannot_write_into_the_transaction_that_has_ended(
     assert count(conn) == 1
 
 
-def test_two_phases_are_published_in_without_hooks_and_refused_with_them(
+def test_a_two_phase_transaction_takes_events_without_hooks_and_refuses_them_with_hooks(
     dsn: str, outbox: Outbox, engine: Engine, ends: Any
 ) -> None:
     with engine.connect() as given, given.begin_twophase() as two:
@@ -177,7 +177,7 @@ def _terminate(conn: psycopg.Connection[Any], pid: int) -> None:
     eventually(lambda: conn.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is None)
 
 
-def test_a_lost_connection_is_told_as_a_rollback(
+def test_a_lost_connection_is_reported_as_a_rollback(
     outbox: Outbox, engine: Engine, conn: psycopg.Connection[Any], ends: Any
 ) -> None:
     with Session(engine) as session:
@@ -205,7 +205,7 @@ def test_after_a_lost_connection_nothing_is_published_until_a_rollback(
 
 
 @pytest.mark.parametrize("driver", ASYNC_DRIVERS)
-async def test_a_lost_connection_tells_asynchronous_hooks_too(
+async def test_a_lost_connection_is_reported_to_asynchronous_hooks_too(
     dsn: str, conn: psycopg.Connection[Any], driver: str
 ) -> None:
     outbox, told = Outbox(dsn), []
@@ -242,7 +242,7 @@ async def test_a_synchronous_session_in_run_sync_is_published_on(
 
 
 @pytest.mark.parametrize("driver", ASYNC_DRIVERS)
-async def test_an_event_written_first_of_all_shares_the_fate_of_the_rest(
+async def test_an_event_published_before_any_other_statement_shares_the_fate_of_the_rest(
     dsn: str, conn: psycopg.Connection[Any], driver: str
 ) -> None:
     """With asyncpg SQLAlchemy sends BEGIN before its first statement: a raw write before it would be committed."""
@@ -257,7 +257,7 @@ async def test_an_event_written_first_of_all_shares_the_fate_of_the_rest(
     assert count(conn) == 0
 
 
-def test_what_gives_no_connection_says_why(outbox: Outbox, engine: Engine) -> None:
+def test_an_error_says_why_a_session_or_connection_cannot_be_published_on(outbox: Outbox, engine: Engine) -> None:
     with Session(engine, autobegin=False) as closed, pytest.raises(PublishError, match="Autobegin is disabled"):
         outbox.publish(closed, EVENT)
     with Session() as unbound, pytest.raises(PublishError, match=r"session.connection\(bind_arguments="):
@@ -287,7 +287,7 @@ def test_a_session_whose_flush_failed_is_refused_as_failed(outbox: Outbox, engin
             outbox.publish(session, EVENT)
 
 
-def test_a_connection_that_is_dropped_without_an_end_is_told_as_a_rollback(
+def test_a_connection_that_is_dropped_without_an_end_is_reported_as_a_rollback(
     outbox: Outbox, engine: Engine, ends: Any
 ) -> None:
     given = engine.connect()

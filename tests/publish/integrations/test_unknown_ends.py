@@ -142,7 +142,7 @@ async def test_hooks_hear_nothing_of_a_commit_that_is_cancelled_too_late(
 
 
 @pytest.mark.parametrize("kit", KITS, indirect=True, ids=lambda kit: kit.name)
-async def test_a_session_that_is_ended_in_its_commit_is_not_told_as_a_rollback(
+async def test_a_session_that_is_terminated_during_its_commit_is_not_reported_as_a_rollback(
     kit: Kit, conn: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may have waited for a synchronous standby: then it had committed."""
@@ -162,7 +162,7 @@ async def test_a_session_that_is_ended_in_its_commit_is_not_told_as_a_rollback(
 
 
 @pytest.mark.parametrize("kit", ASYNC, indirect=True, ids=lambda kit: kit.name)
-async def test_a_request_that_is_cancelled_within_copy_leaves_none_open(
+async def test_a_request_that_is_cancelled_during_copy_leaves_no_transaction_open(
     kit: Kit, network: Network, wire: Wire, conn: psycopg.Connection[Any]
 ) -> None:
     heard = hear(kit.outbox, *kit.tells)
@@ -190,7 +190,7 @@ async def test_a_request_that_is_cancelled_within_copy_leaves_none_open(
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ["statement timeout", "user request"])
 @pytest.mark.parametrize("kit", KITS, indirect=True, ids=lambda kit: kit.name)
-async def test_of_a_copy_that_the_server_ends_in_the_middle_nothing_is_published(
+async def test_nothing_is_published_by_a_copy_that_the_server_ends_in_the_middle(
     kit: Kit, conn: psycopg.Connection[Any], way: str
 ) -> None:
     """Half of the rows are written by then; the rest of the transaction commits."""

@@ -41,11 +41,11 @@ def admitted(charges, *rows, of=None):
     return [charges.admit_suspect(of or partition(), KEY, each) for each in rows]
 
 
-def test_no_more_than_the_limit_run():
+def test_no_more_suspects_run_at_once_than_the_limit():
     assert admitted(Charges(LIMIT), *map(row, range(5))) == [True, True, True, False, False]
 
 
-def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
+def test_an_accused_suspect_waits_for_all_others_and_all_others_wait_for_it():
     charges, other, accused = Charges(LIMIT), row(1), row(2, accused=True)
     assert admitted(charges, other, accused, row(3)) == [True, False, False]
     assert list(charges.take_next_trials()) == []
@@ -69,7 +69,7 @@ def test_a_turn_ends_when_the_outcome_is_saved():
     assert admitted(charges, row(3), of=home) == [True]
 
 
-def test_what_has_ended_but_is_not_saved_is_bounded():
+def test_the_number_of_suspects_that_ended_but_are_not_saved_is_bounded():
     charges, home = Charges(LIMIT), partition()
     for id in range(100):
         each = row(id)
@@ -97,7 +97,7 @@ def test_suspects_that_block_nothing_have_their_turn_too():
     assert charges.admit_suspect(home, None, row(2, accused=True))
 
 
-def test_who_waits_is_woken_when_another_has_ended():
+def test_a_waiting_suspect_is_woken_when_another_has_ended():
     engine, home, calls = Engine(1), partition(), list[bool]()
     engine.wakes.interrupt_poller = lambda: calls.append(True)
     home.parked.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
@@ -119,7 +119,7 @@ def test_who_waits_is_woken_when_another_has_ended():
     limit=st.integers(1, 4),
     chance=st.randoms(use_true_random=False),
 )
-def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chance):
+def test_every_suspect_has_its_turn_whichever_ends_first(accused, keyless, limit, chance):
     """Each row is asked for as the worker does: when it is woken, or when its partition is looked at."""
     charges, home = Charges(limit), partition()
     rows = [row(id, accused=flag) for id, flag in enumerate(accused)]

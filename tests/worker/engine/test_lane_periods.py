@@ -28,7 +28,7 @@ def test_a_period_is_short_at_first_and_over_when_its_time_is() -> None:
     assert not period.is_active
 
 
-def test_one_that_begins_just_after_another_is_twice_as_long_up_to_the_longest() -> None:
+def test_a_split_period_that_begins_just_after_another_is_twice_as_long_up_to_the_longest() -> None:
     period, now, lengths = SplitPeriod(), 7.0, list[float]()
     for _ in range(8):
         lengths.append(length(period, now))
@@ -37,7 +37,7 @@ def test_one_that_begins_just_after_another_is_twice_as_long_up_to_the_longest()
         assert abs(took - min(LONGEST, SHORTEST * 2**number)) < 2 * BETWEEN
 
 
-def test_one_that_begins_long_after_another_is_short_again() -> None:
+def test_a_split_period_that_begins_long_after_another_is_short_again() -> None:
     period = SplitPeriod()
     first = length(period, 7.0)
     second = length(period, 7.0 + first)
@@ -47,7 +47,7 @@ def test_one_that_begins_long_after_another_is_short_again() -> None:
 
 
 @given(st.lists(st.floats(0, SHORTEST * 0.9), max_size=5))
-def test_lines_that_are_sorted_in_a_period_do_not_make_it_longer(more: list[float]) -> None:
+def test_shared_lanes_that_are_split_during_a_split_period_do_not_make_it_longer(more: list[float]) -> None:
     period = SplitPeriod()
     period.begin(7.0)
     for seconds in sorted(more):

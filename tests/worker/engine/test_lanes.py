@@ -54,7 +54,9 @@ def filled(lane: Lane, *ids: int) -> Taken:
     return queue
 
 
-def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
+def test_parking_a_lane_while_a_runner_takes_its_first_event_holds_the_rest(
+    engine: Engine, partition: Partition
+) -> None:
     with engine.lock:
         lane = partition.ensure_lane(KEY)
         queue = filled(lane, *range(1, 7))
@@ -62,7 +64,9 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(engine: En
         assert (queue.taken.id, [each.id for each in partition.parked.chains[KEY].rows]) == (1, [2, 3, 4, 5, 6])
 
 
-def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
+def test_splitting_a_shared_lane_while_a_runner_takes_its_first_event_moves_the_rest(
+    engine: Engine, partition: Partition
+) -> None:
     with engine.lock:
         queue = filled(partition.shared_lane, *range(1, 7))
         take_split_lanes = partition.lanes[KEY].queue
@@ -72,7 +76,9 @@ def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones(engine: 
         )
 
 
-def test_after_what_was_sorted_is_held_there_is_a_line_again(engine: Engine, partition: Partition) -> None:
+def test_a_partition_may_use_its_shared_lane_again_after_its_split_lanes_are_held(
+    engine: Engine, partition: Partition
+) -> None:
     with engine.lock:
         filled(partition.shared_lane, 1, 2)
         partition.lanes[KEY].park_waiting()
@@ -81,7 +87,7 @@ def test_after_what_was_sorted_is_held_there_is_a_line_again(engine: Engine, par
         assert partition.may_share_lane
 
 
-def test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile(
+def test_an_event_that_is_put_back_goes_before_the_rest_of_its_meanwhile_split_shared_lane(
     engine: Engine, partition: Partition
 ) -> None:
     shared_lane = partition.shared_lane
@@ -95,7 +101,7 @@ def test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanw
         assert ([*shared_lane.queue], [each.id for each in lane.queue]) == ([], [1, 2, 3])
 
 
-def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
+def test_the_last_event_of_a_shared_lane_is_held_if_its_key_is_blocked_when_it_is_put_back(
     engine: Engine, partition: Partition
 ) -> None:
     shared_lane = partition.shared_lane
@@ -110,7 +116,7 @@ def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "it stops", "it is read anew", "something was done before"])
-def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list(
+def test_no_event_joins_a_list_from_a_partition_that_changed_after_its_lane_was_found(
     engine: Engine, partition: Partition, meanwhile: str
 ) -> None:
     with engine.lock:
@@ -140,7 +146,7 @@ def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partiti
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("kinds", ["AAA", "AAB", "BAA", "ABA"])
-def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
+def test_a_list_from_a_shared_lane_ends_before_an_event_for_another_handler(
     engine: Engine, partition: Partition, kinds: str, known: bool
 ) -> None:
     routes = Routes({("B", None): "another"}, "the handler")
@@ -158,7 +164,7 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
     assert [*shared_lane.queue] == rows[len(taken) :]
 
 
-def test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet(
+def test_a_finished_list_does_not_count_as_running_though_its_shared_lane_has_not_ended(
     engine: Engine, partition: Partition
 ) -> None:
     with engine.lock:
@@ -177,7 +183,7 @@ def test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet(
 
 
 @pytest.mark.parametrize("took", [0.9, 1.1])
-def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
+def test_a_shared_lane_is_not_split_while_its_list_is_faster_than_lanes_would_be(
     engine: Engine, partition: Partition, took: float
 ) -> None:
     with engine.lock:
@@ -192,7 +198,7 @@ def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
     assert len(shared_lane.queue) == (took < 1)
 
 
-def test_a_line_of_which_no_handler_runs_does_not_wait_in_one(engine: Engine, partition: Partition) -> None:
+def test_a_shared_lane_of_which_no_handler_runs_is_not_split(engine: Engine, partition: Partition) -> None:
     with engine.lock:
         shared_lane = partition.shared_lane
         shared_lane.claim = ClaimContext(1, "default", Codecs())
@@ -209,7 +215,7 @@ STEPS = st.one_of(PAGE, st.sampled_from(["one is taken", "it is put back"]))
 
 
 @given(st.lists(STEPS), st.integers(1, 3))
-def test_a_line_knows_the_types_of_all_that_wait(steps: list[frozenset[str] | str], most: int) -> None:
+def test_a_shared_lane_knows_the_types_of_all_its_waiting_events(steps: list[frozenset[str] | str], most: int) -> None:
     types, waiting, in_hand = SharedLaneTypes(), list[str](), list[str]()
     with patch.object(shared_lane_types, "MAX_TYPES", most):
         for step in steps:

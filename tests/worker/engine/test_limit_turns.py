@@ -52,7 +52,7 @@ def run(engine, now, ended=()):
     return engine.scheduler.take_next_lanes(ended, now, trusted=True, waits=False)
 
 
-def test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no_others(engine):
+def test_the_poller_is_woken_only_for_a_turn_that_is_sooner_than_the_one_it_knows_of(engine):
     add(engine, 1, 2, 3)
     assert engine.limits.find_next_check(0.0) == pytest.approx(1.0)
     assert run(engine, 0.1) is NoLane.IDLE
@@ -78,7 +78,7 @@ def test_a_runner_that_makes_the_next_turn_known_wakes_a_poller_that_knows_of_no
     assert engine.woken == 1
 
 
-def test_what_does_not_wait_any_more_costs_no_turn_and_ends_as_any_lane_does(engine):
+def test_a_lane_that_no_longer_waits_costs_no_turn_and_ends_as_any_lane_does(engine):
     held, next_one = add(engine, 1, 2)
     with engine.lock:
         held.park_waiting()
@@ -90,7 +90,7 @@ def test_what_does_not_wait_any_more_costs_no_turn_and_ends_as_any_lane_does(eng
     assert not held.is_active
 
 
-def test_what_waits_in_a_partition_that_is_given_up_waits_no_more(engine):
+def test_lanes_of_a_partition_that_is_given_up_no_longer_wait_for_permits(engine):
     add(engine, 1, 2)
     with engine.lock:
         engine.partitions[5].drain()
@@ -101,7 +101,7 @@ def test_what_waits_in_a_partition_that_is_given_up_waits_no_more(engine):
         assert engine.limits.has_permit(lane[0]) is False
 
 
-def test_a_limit_that_is_lifted_lets_all_go_and_the_engine_is_as_before(engine):
+def test_lifting_a_limit_lets_all_waiting_lanes_run_and_leaves_the_engine_as_before(engine):
     add(engine, 1, 2)
     engine.limits.set_limits({}, 0.1)
     assert engine.scheduler.limited_queue is None
@@ -110,7 +110,7 @@ def test_a_limit_that_is_lifted_lets_all_go_and_the_engine_is_as_before(engine):
     assert engine.limits.find_next_check(0.2) is None
 
 
-def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_back_turn_by_turn(engine):
+def test_parked_events_that_wait_beyond_the_next_turns_leave_memory_and_come_back_turn_by_turn(engine):
     lanes = add(engine, *range(1, MIN_LANES + 4))
     partition = engine.partitions[5]
     with engine.lock:
@@ -155,7 +155,7 @@ def come_back(engine, now):
     return [one.rows[0].id for one in woken]
 
 
-def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order_and_without_a_save(engine):
+def test_evicted_rows_come_back_in_order_and_without_a_save_as_the_queue_gets_short(engine):
     put_away(engine, *range(1, 11), now=0.5)
     parked, (waits,) = engine.partitions[5].parked, engine.limits.list_waits()
     assert (waits.events, waits.since) == (10, 0.5)
@@ -175,7 +175,7 @@ def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order
     assert parked.waiting_count == 2
 
 
-def test_what_comes_back_goes_before_what_was_just_read(engine):
+def test_events_that_come_back_go_before_events_that_were_just_read(engine):
     put_away(engine, 1, 2, now=0.5)
     add(engine, 3)
     engine.limits.give_permits(0.7)
@@ -184,7 +184,7 @@ def test_what_comes_back_goes_before_what_was_just_read(engine):
     assert lane.queue[0].id == 1
 
 
-def test_a_row_that_says_that_it_waits_is_put_away_again_without_a_save(engine):
+def test_a_row_that_is_marked_as_waiting_is_evicted_again_without_a_save(engine):
     put_away(engine, *range(1, MIN_LANES + 4), now=0.5)
     parked = engine.partitions[5].parked
     with engine.lock:  # as after a claim: nobody knows for whom they wait
@@ -220,14 +220,14 @@ def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(
     assert engine.parked_scheduler.take_keyless() == set()
 
 
-def test_what_waits_for_a_lifted_limit_all_comes_back(engine):
+def test_all_events_that_wait_for_a_lifted_limit_come_back(engine):
     put_away(engine, *range(1, 11), now=0.5)
     engine.limits.set_limits({}, 0.6)
     assert come_back(engine, 0.6) == [*range(1, 11)]
     assert engine.limits.list_waits() == ()
 
 
-def test_what_was_put_away_before_its_park_is_saved_comes_back_after_that(engine):
+def test_events_evicted_before_their_park_is_saved_come_back_after_the_save(engine):
     partition = engine.partitions[5]
     partition.finish_loading(0)
     add(engine, 1, 2, 3)
@@ -240,7 +240,7 @@ def test_what_was_put_away_before_its_park_is_saved_comes_back_after_that(engine
     assert come_back(engine, 0.7) == [1, 2, 3]
 
 
-def test_what_was_put_away_in_a_partition_that_is_given_up_is_forgotten(engine):
+def test_evicted_events_of_a_partition_that_is_given_up_are_forgotten(engine):
     put_away(engine, 1, 2, 3, now=0.5)
     with engine.lock:
         engine.partitions[5].drain()
@@ -261,7 +261,7 @@ def test_a_long_lane_leaves_a_full_window_and_all_of_it_waits(engine):
     assert (partition.parked.open_count, partition.parked.waiting_count) == (0, 8)
 
 
-def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine):
+def test_events_read_behind_a_queued_parked_event_are_evicted_from_a_full_window(engine):
     put_away(engine, 1, now=0.5)
     partition = engine.partitions[5]
     engine.limits.give_permits(0.6)
@@ -274,7 +274,7 @@ def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine)
     assert [each.id for each in lane.queue] == [1]
 
 
-def test_what_was_handed_over_and_is_in_line_brakes_nothing(engine):
+def test_queued_rows_that_were_handed_over_do_not_brake_reading(engine):
     parked = engine.partitions[5].parked
     engine.partitions[5].finish_loading(0)
     rows = [StoredRow(5, id, "Key", "k1", "ready", 0, None, False, None) for id in (1, 2, 3)]

@@ -59,7 +59,7 @@ FORGOTTEN: dict[str, Callable[[Engine, Partition], Any]] = {
 
 @pytest.mark.parametrize("what", FORGOTTEN)
 @pytest.mark.usefixtures("forgotten")
-def test_to_forget_the_lock_fails(engine: Engine, what: str) -> None:
+def test_touching_guarded_state_without_the_lock_fails(engine: Engine, what: str) -> None:
     with engine.lock:
         partition = engine.partitions[5]
     with pytest.raises(AssertionError, match="without the lock"):
@@ -67,14 +67,14 @@ def test_to_forget_the_lock_fails(engine: Engine, what: str) -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_to_take_the_lock_twice_fails() -> None:
+def test_taking_the_lock_twice_fails() -> None:
     worker = context()
     with worker.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
         LoadReport(worker).report_load()
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_what_another_thread_holds_is_not_held(engine: Engine) -> None:
+def test_a_lock_that_another_thread_holds_does_not_count_as_held(engine: Engine) -> None:
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -91,7 +91,7 @@ def test_what_another_thread_holds_is_not_held(engine: Engine) -> None:
     other.join()
 
 
-def test_every_field_of_a_partition_that_is_not_named_is_guarded(engine: Engine) -> None:
+def test_every_field_of_a_partition_is_guarded_unless_it_is_named_as_an_exception(engine: Engine) -> None:
     named = lock_check.READ_FREELY | lock_check.CONSTANT | lock_check.OF_THE_POLLER
     with engine.lock:
         fields = {name for name in vars(engine.partitions[5]) if not name.startswith("_")}
@@ -111,7 +111,7 @@ UNLOCKED = {  # one value that may be out of date; then what is the poller's own
 @pytest.mark.parametrize(
     "facade", [Claims, Credits, Intake, Outcomes, ParkedScheduler, LaneScheduler, Saves, Transactions]
 )
-def test_every_verb_takes_the_lock_or_says_that_it_is_held(facade: type) -> None:
+def test_every_public_method_takes_the_lock_or_says_that_its_caller_holds_it(facade: type) -> None:
     verbs = {name: vars(facade)[name] for name in vars(facade) if not name.startswith("_")}
     verbs = {name: getattr(each, "fget", each) for name, each in verbs.items() if callable(getattr(each, "fget", each))}
     without = {f"{facade.__name__}.{name}" for name, each in verbs.items() if not _is_locked(each)}

@@ -128,7 +128,7 @@ def test_a_replayed_event_has_all_its_attempts_again(desk):
     assert desk.outbox.dead.list()[0].attempts == 2
 
 
-def test_a_replay_clears_what_is_owed_to_no_worker_and_waits_for_one(desk):
+def test_a_replay_while_no_worker_runs_is_taken_up_by_the_next_worker(desk):
     """Commands work while nobody runs; whoever comes next takes up what they left."""
     handler = Ill(desk, die, 1)
     desk.outbox.register(handler, "Counted")

@@ -120,7 +120,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
 
 # A parked row whose record lies ahead of the saved cursor waits until that record is met. When the last one is met, its
 # key must be woken, or it sleeps for ever.
-def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
+def test_a_parked_row_that_waits_for_its_record_runs_when_the_record_is_read(desk_with):
     desk, inside, release = desk_with(retry=f"fixed:{LATER}"), threading.Event(), threading.Event()
 
     def handle(event):

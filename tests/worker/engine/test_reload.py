@@ -43,7 +43,7 @@ def between(monkeypatch):
     return Between(monkeypatch)
 
 
-def test_what_is_finished_while_its_owner_reads_anew_is_not_run_again(desk, between):
+def test_an_event_that_finishes_while_its_owner_reads_anew_is_not_run_again(desk, between):
     ill, go = {"k", OTHER}, threading.Event()
 
     def handler(event):
@@ -70,7 +70,7 @@ def test_what_is_finished_while_its_owner_reads_anew_is_not_run_again(desk, betw
     assert desk.numbers() == [1, 1]
 
 
-def test_what_is_parked_while_its_owner_reads_anew_is_not_forgotten(desk, between):
+def test_an_event_that_is_parked_while_its_owner_reads_anew_is_not_forgotten(desk, between):
     ill, go = {OTHER}, threading.Event()
 
     def handler(event):

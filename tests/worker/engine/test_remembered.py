@@ -31,7 +31,7 @@ def kept(partition: Partition, saved: int) -> Collection[int]:
     return {id for id, _ in partition.resumption.remembered}
 
 
-def test_what_another_transaction_may_still_add_to_is_kept(partition: Partition) -> None:
+def test_a_done_record_above_the_floor_stays_remembered(partition: Partition) -> None:
     """Below the floor nothing becomes visible any more; above it a record may come late, and be one of these."""
     remembering(partition, 5)
     assert kept(partition, 4) == {5}
@@ -50,7 +50,7 @@ def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(
     assert kept(partition, 9) == {3}
 
 
-def test_nothing_is_forgotten_before_it_is_known_what_is_parked(partition: Partition) -> None:
+def test_no_done_record_is_forgotten_before_the_parked_rows_are_known(partition: Partition) -> None:
     remembering(partition, 1)
     partition.parked.has_read_due = False
     assert kept(partition, 9) == {1}

@@ -77,7 +77,7 @@ class Crew:
 
 @pytest.mark.parametrize("concurrency", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_comes_first_a_lane_that_is_ready_is_looked_for(concurrency: int, seed: int) -> None:
+def test_some_runner_always_looks_for_a_ready_lane_in_any_order_of_steps(concurrency: int, seed: int) -> None:
     crew, random = Crew(concurrency), Random(seed)
     for _ in range(300):
         steps = [crew.publish] * (crew.keys < 100)
@@ -94,7 +94,7 @@ def test_whatever_comes_first_a_lane_that_is_ready_is_looked_for(concurrency: in
         assert len(crew.running) + len(crew.elsewhere) <= concurrency
 
 
-def test_two_places_that_get_free_at_once_are_looked_at_by_two_runners() -> None:
+def test_two_slots_that_get_free_at_once_bring_two_runners() -> None:
     """One was hired: it has given both lanes to the event loop, and waits."""
     crew = Crew(2)
     crew.publish()
@@ -113,7 +113,7 @@ def test_two_places_that_get_free_at_once_are_looked_at_by_two_runners() -> None
     assert (crew.calls, crew.awake) == (1, 1)
 
 
-def test_a_stop_calls_whoever_waits_and_nothing_begins_any_more() -> None:
+def test_a_stop_calls_every_waiting_runner_and_no_lane_begins_any_more() -> None:
     crew = Crew(2)
     crew.publish()
     crew.publish()

@@ -53,7 +53,7 @@ def effects() -> Effects:
     return Effects()
 
 
-def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Effects) -> None:
+def test_a_transaction_saves_what_has_run_and_gives_its_partition_back_to_the_saver(effects: Effects) -> None:
     opened = effects.run()
     assert effects.partition.in_transaction
     saves = effects.transactions.record_outcomes(opened, 0.0)
@@ -65,7 +65,7 @@ def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Ef
     assert effects.partition.last_save.last_id == EVENTS
 
 
-def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects: Effects) -> None:
+def test_a_transaction_whose_connection_is_lost_while_handlers_run_does_not_commit(effects: Effects) -> None:
     opened = effects.run(1)
     assert not effects.transactions.suspend(), "nobody waits for a handler"
     assert effects.transactions.start_next(opened, 0.0) is None
@@ -77,7 +77,7 @@ def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects
     assert not effects.lane.is_running
 
 
-def test_one_that_fails_when_all_has_been_read_anew_ends_its_lanes_itself(effects: Effects) -> None:
+def test_a_transaction_that_fails_after_all_was_read_anew_ends_its_lanes_itself(effects: Effects) -> None:
     opened = effects.run(1)
     effects.transactions.suspend()
     effects.transactions.set_connection(object(), uuid4())
@@ -87,7 +87,7 @@ def test_one_that_fails_when_all_has_been_read_anew_ends_its_lanes_itself(effect
 
 
 @pytest.mark.parametrize("stage", [Stage.ENDING, Stage.SAVED])
-def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing(
+def test_a_transaction_that_is_about_to_commit_is_awaited_and_has_done_nothing_if_it_fails(
     effects: Effects, stage: Stage
 ) -> None:
     opened = effects.run()
@@ -100,7 +100,7 @@ def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_noth
     assert not effects.partition.progress.has_finished(1)
 
 
-def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects) -> None:
+def test_no_transaction_begins_after_a_failure_until_all_is_read_anew(effects: Effects) -> None:
     opened = effects.run(1)
     effects.transactions.record_outcomes(opened, 0.0)
     assert effects.transactions.note_failed(opened) is Stage.ENDING
@@ -112,7 +112,7 @@ def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects)
 
 
 @pytest.mark.parametrize("how", ["lost", "read anew"])
-def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects, how: str) -> None:
+def test_nothing_is_noted_for_a_partition_that_was_lost_or_read_anew(effects: Effects, how: str) -> None:
     opened = effects.run()
     if how == "lost":
         effects.engine.claims.lose([effects.partition.tenure])
@@ -181,7 +181,7 @@ def test_an_event_that_was_undone_is_the_first_of_the_next_transaction(effects: 
     assert [judged.event.id for judged in following.run_outcomes] == [2, 3]
 
 
-def test_one_that_was_parked_while_it_ran_is_not_put_back(effects: Effects) -> None:
+def test_an_event_that_was_parked_while_it_ran_is_not_put_back(effects: Effects) -> None:
     opened = effects.run(0)
     picked = effects.transactions.start_next(opened, 0.0)
     assert picked is not None

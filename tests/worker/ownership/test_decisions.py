@@ -17,16 +17,16 @@ def held(number=5, *, epoch=1, phase=Phase.RUNNING, is_releasing=False, version=
     return OwnedTenure(Tenure(number, epoch), phase, is_releasing, version)
 
 
-def test_what_is_held_as_the_database_says_asks_for_nothing():
+def test_a_tick_decides_nothing_when_the_database_agrees_with_what_is_held():
     assert decide_changes([seen()], [held()]) == NOTHING
 
 
-def test_a_partition_that_others_own_by_now_is_taken():
+def test_a_partition_that_others_own_by_now_counts_as_taken():
     for rows in ([], [seen(owned=False)]):
         assert decide_changes(rows, [held()]).lost_tenures == [Tenure(5, 1)]
 
 
-def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
+def test_a_partition_under_another_epoch_counts_as_taken_and_is_taken_up_again():
     decision = decide_changes([seen(epoch=2)], [held()])
     assert (decision.lost_tenures, decision.unknown_partitions, decision.surplus_partitions) == (
         [Tenure(5, 1)],
@@ -35,23 +35,23 @@ def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
     )
 
 
-def test_what_is_about_to_learn_of_its_release_is_not_taken():
+def test_a_partition_whose_release_is_under_way_does_not_count_as_taken():
     assert decide_changes([], [held(phase=Phase.DRAINING, is_releasing=True)]) == NOTHING
 
 
-def test_what_others_are_to_have_is_drained_unless_it_is_lost():
+def test_a_partition_assigned_to_others_is_drained_unless_it_is_lost():
     rows = [seen(assigned=False)]
     assert decide_changes(rows, [held()]).surplus_partitions == [5]
     assert decide_changes(rows, [held(phase=Phase.LOST)]).surplus_partitions == []
     assert decide_changes([seen(assigned=False, epoch=2)], [held()]).surplus_partitions == []
 
 
-def test_what_is_mine_and_not_held_or_was_lost_by_mistake_is_to_be_found():
+def test_an_owned_partition_that_is_not_held_or_was_lost_by_mistake_is_taken_up():
     assert decide_changes([seen()], []).unknown_partitions == {5: 1}
     assert decide_changes([seen()], [held(phase=Phase.LOST)]).unknown_partitions == {5: 1}
 
 
-def test_only_what_is_assigned_and_free_is_claimed():
+def test_only_an_assigned_and_free_partition_is_claimed():
     assert decide_changes([seen(owned=False, free=True)], []).may_claim
     assert not decide_changes([seen(owned=False)], []).may_claim
     assert not decide_changes([seen(assigned=False, owned=False, free=True)], []).may_claim

@@ -24,7 +24,7 @@ bounds = st.none() | st.just(inf) | st.integers(1, 9).map(float)
 
 
 @given(st.dictionaries(st.sampled_from(["charge", "send", "other"]), st.tuples(bounds, bounds)))
-def test_nothing_but_what_is_set_differs_from_what_is_declared(
+def test_only_the_bounds_that_are_set_differ_from_the_declared_ones(
     found: dict[str, tuple[float | None, float | None]],
 ) -> None:
     given = merge_limits(found, DECLARED)
@@ -36,7 +36,7 @@ def test_nothing_but_what_is_set_differs_from_what_is_declared(
         assert given[handler].by == declared.by
 
 
-def test_a_running_worker_takes_a_change_and_a_reset(dsn: str) -> None:
+def test_a_running_worker_applies_a_change_and_a_reset_of_a_limit(dsn: str) -> None:
     outbox = Outbox(dsn, heartbeat="200ms")
     outbox.on("Paid", name="charge", rate="9/s", at_once=4)(print)
     outbox.limits.set("charge", rate="3/s")

@@ -101,7 +101,7 @@ def test_a_record_that_died_with_its_process_too_often_is_dead_unrun_and_its_fol
     assert (attempts, error) == (2, "its process died, 2 times that it ran")
 
 
-def test_the_charge_is_the_attempt_that_a_failing_suspect_makes(desk_with):
+def test_the_charge_of_a_failing_suspect_counts_as_its_attempt(desk_with):
     desk = desk_with(retry="fixed:3600", max_attempts=2)
     seen = []
 
@@ -184,7 +184,7 @@ def test_a_lost_connection_costs_charged_records_no_attempt(charged_behind):
 
 
 @pytest.mark.parametrize("key", ["k", None])
-def test_what_ran_when_its_partition_was_lost_runs_again_and_its_attempt_counts(desk, key):
+def test_an_event_that_ran_when_its_partition_was_lost_runs_again_and_its_attempt_counts(desk, key):
     """A handler hangs for so long that its process is buried meanwhile; it is still the only process there is."""
     gate = threading.Event()
 

@@ -56,7 +56,7 @@ def outbox(dsn):
     return outbox
 
 
-def test_every_time_is_delivered_or_waits_and_no_tick_fails(dsn, conn, outbox, caplog):
+def test_an_event_of_any_time_is_delivered_or_waits_and_no_tick_fails(dsn, conn, outbox, caplog):
     for available in TIMES:
         insert(conn, "Timed", available)
     for occurred, created in itertools.product(TIMES, TIMES):
@@ -91,7 +91,7 @@ def test_rows_that_an_earlier_version_has_parked_for_ever_hold_up_nobody(conn, o
     assert [each.due_at.year for each in outbox.blocked.list()] == [9999]
 
 
-def test_what_is_due_soon_is_not_hidden_by_what_is_due_in_another_age(conn, outbox):
+def test_an_event_that_is_due_soon_is_not_hidden_by_one_that_is_due_in_another_age(conn, outbox):
     insert(conn, "Timed", "infinity")
     conn.execute(
         """insert into partbox.record (partition, event_id, event_type, payload, available_at)
@@ -105,7 +105,7 @@ def test_what_is_due_soon_is_not_hidden_by_what_is_due_in_another_age(conn, outb
 MOMENTS = ["infinity", "-infinity", "4713-01-01 BC"]
 
 
-def test_no_command_and_no_number_fails_of_them(dsn, conn, outbox, run):
+def test_no_command_and_no_statistic_fails_because_of_far_times(dsn, conn, outbox, run):
     for moment in MOMENTS:
         insert(conn, "Dying", None, moment, moment)
     for moment in MOMENTS:
@@ -129,7 +129,7 @@ def test_no_command_and_no_number_fails_of_them(dsn, conn, outbox, run):
     assert conn.execute("select count from partbox.backlog where subscription = 'default'").fetchone() == (3,)
 
 
-def test_a_doctor_who_looks_for_what_is_overdue_is_not_stopped_by_a_time_before_all(dsn, conn, outbox, run):
+def test_doctor_looks_for_overdue_events_though_one_has_a_time_before_all_others(dsn, conn, outbox, run):
     for n, moment in enumerate(TIMES):
         insert(conn, "Timed", None, moment, moment, key=str(n))
     conn.execute("update partbox.partition set last_id = 3, floor_id = 3")

@@ -50,7 +50,7 @@ def test_order_holds_over_a_failure_and_a_restart_for_keys_that_are_kept_by_thei
     assert [number for number in seen if number != 3] == [1, 1, 2, 4]
 
 
-def test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it(dsn: str, conn: Conn) -> None:
+def test_an_event_waits_for_the_running_parked_event_of_its_long_key(dsn: str, conn: Conn) -> None:
     insert = (
         "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)"
         " values (5, gen_random_uuid(), 'T', 'Key', %s, to_json(%s::int))"

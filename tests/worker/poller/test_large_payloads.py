@@ -33,7 +33,9 @@ def park_all(conn: Conn) -> None:
     conn.execute("update partbox.partition set snapshot = pg_current_snapshot()")
 
 
-def test_the_end_of_an_outage_with_large_events_over_a_slow_line(dsn: str, conn: Conn) -> None:
+def test_parked_large_events_are_delivered_in_order_over_a_slow_connection_after_an_outage(
+    dsn: str, conn: Conn
+) -> None:
     for number in range(10):
         write_large(conn, 10, 40 * KB, partition=number, key=f"k{number}")
     park_all(conn)
@@ -47,7 +49,7 @@ def test_the_end_of_an_outage_with_large_events_over_a_slow_line(dsn: str, conn:
     assert all([*dict.fromkeys(ids)] == sorted({*ids}) for ids in per_key)
 
 
-def test_parked_events_that_run_again_are_held_up_to_the_window(desk_with: Any, conn: Conn) -> None:
+def test_parked_events_that_run_again_are_held_in_memory_up_to_the_window(desk_with: Any, conn: Conn) -> None:
     for number in range(10):
         write_large(conn, 20, 100 * KB, partition=number, key=f"k{number}")
     park_all(conn)
@@ -74,7 +76,7 @@ def waiting(engine: Engine) -> int:
 
 
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions(
+def test_a_hanging_handler_that_uses_up_all_the_bytes_does_not_stop_the_other_partitions(
     desk_with: Any, conn: Conn, parked: bool
 ) -> None:
     write_large(conn, 40, 100 * KB, partition=1, key="hog")

@@ -32,7 +32,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("fields", [{}, {"deliver_after": 0.3}], ids=["a retry", "a delayed event"])
-def test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process(
+def test_a_parked_event_that_blocks_nothing_runs_when_it_is_due_though_its_process_rarely_ticks(
     desk_with: Callable[..., Desk], pauses: list[float], fields: dict[str, Any]
 ) -> None:
     desk = desk_with(bell="on")

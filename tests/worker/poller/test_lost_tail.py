@@ -42,7 +42,7 @@ def test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered(own_server: Any)
         eventually(lambda: there <= set(delivered))
 
 
-def test_an_event_under_the_id_of_one_that_was_done_is_another_event(dsn: str, conn: Conn) -> None:
+def test_an_event_that_reuses_the_id_of_a_done_event_is_delivered(dsn: str, conn: Conn) -> None:
     """The first event holds the cursor, so the second is done and not saved when the connections are lost."""
     outbox = Outbox(dsn)
     release, started = threading.Event(), []

@@ -225,7 +225,7 @@ WRITTEN = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("event", ["insert", "update", "delete"])
-def test_whatever_keeps_rows_as_they_are_for_a_while_loses_repeats_and_reorders_nothing(walk, event):
+def test_a_trigger_that_discards_changes_for_a_while_loses_repeats_and_reorders_nothing(walk, event):
     """Every table: what is not written is not believed to be."""
     with walk.outbox.worker():
         for table in TABLES:
@@ -248,7 +248,7 @@ def test_whatever_keeps_rows_as_they_are_for_a_while_loses_repeats_and_reorders_
 @pytest.mark.parametrize(
     "way", [each if each in USUAL else pytest.param(each, marks=pytest.mark.thorough) for each in WAYS]
 )
-def test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing(walk, way, seconds):
+def test_hiding_a_table_for_a_while_loses_repeats_and_reorders_nothing(walk, way, seconds):
     """For longer than a lease at full size."""
     hide, cause, tables = WAYS[way]
     silenced = way in ("locked", "renamed", "another table", "a view")
@@ -272,7 +272,7 @@ def test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing(w
             eventually(walk.all_came)
 
 
-def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
+def test_a_worker_goes_on_when_its_schema_is_dropped_and_created_again(dsn, conn):
     """Dropped and initialised again while developing: the session's oids and ids mean nothing any more."""
     outbox, got = Outbox(dsn, lease=2, heartbeat=0.3), []
     outbox.on("*")(lambda event: got.append(event.payload))
@@ -286,7 +286,7 @@ def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
             migrate(dsn)
 
 
-def test_a_session_whose_plans_fit_no_more_is_followed_by_another(dsn, conn, monkeypatch):
+def test_a_session_whose_cached_plans_no_longer_fit_is_replaced(dsn, conn, monkeypatch):
     """A column may have another type after an upgrade: what was prepared fails for as long as its session lasts."""
     outbox, got, sessions = Outbox(dsn, lease=2, heartbeat=0.3), [], []
     outbox.on("*")(lambda event: got.append(event.payload))

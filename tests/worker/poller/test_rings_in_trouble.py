@@ -97,7 +97,7 @@ def sleeps(desk: Desk) -> bool:
 
 
 @pytest.mark.parametrize("trouble", ["a statement fails", "no connection is to be had"])
-def test_a_worker_that_cannot_read_still_takes_what_it_is_sent(
+def test_a_worker_that_cannot_read_still_receives_its_notifications(
     desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, heard: list[str], trouble: str
 ) -> None:
     desk = desk_with(bell="on")

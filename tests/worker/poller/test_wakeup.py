@@ -20,7 +20,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def test_it_stays_set_until_it_is_cleared_however_often_it_was_set() -> None:
+def test_a_wakeup_stays_set_until_it_is_cleared_however_often_it_was_set() -> None:
     alarm = Wakeup()
     assert not alarm.wait(0)
     for _ in range(3):
@@ -33,7 +33,7 @@ def test_it_stays_set_until_it_is_cleared_however_often_it_was_set() -> None:
     assert not alarm.wait(0.001)
 
 
-def test_one_that_nobody_has_waited_for_has_opened_nothing_and_is_set_all_the_same() -> None:
+def test_a_wakeup_that_nobody_has_waited_for_opens_no_descriptor_and_can_be_set() -> None:
     before = len(os.listdir("/proc/self/fd"))
     alarm = Wakeup()
     alarm.set()
@@ -41,7 +41,7 @@ def test_one_that_nobody_has_waited_for_has_opened_nothing_and_is_set_all_the_sa
     assert alarm.wait(0)
 
 
-def test_whoever_waits_is_woken_by_any_thread() -> None:
+def test_a_waiting_thread_is_woken_by_any_other_thread() -> None:
     alarm, woken = Wakeup(), threading.Event()
     threads = [threading.Thread(target=lambda: alarm.wait(PATIENCE) and woken.set())]
     threads += [threading.Thread(target=alarm.set) for _ in range(5)]
@@ -71,7 +71,7 @@ def test_no_call_is_lost_however_setting_and_clearing_meet() -> None:
     caller.join()
 
 
-def test_what_comes_on_its_socket_is_heard_by_who_waits_and_wakes_only_if_that_sets_it(
+def test_a_waiting_thread_handles_data_on_the_watched_socket_and_wakes_only_if_the_wakeup_is_set(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     here, there = ends
@@ -112,7 +112,7 @@ def test_another_socket_takes_the_place_of_the_first(ends: tuple[socket.socket, 
     assert heard == [b"2"]
 
 
-def test_its_descriptors_are_closed_when_nobody_can_set_it_any_more(collect: Callable[[], int]) -> None:
+def test_the_descriptors_of_a_wakeup_are_closed_when_nobody_can_set_it_any_more(collect: Callable[[], int]) -> None:
     alarm = Wakeup()
     assert not alarm.wait(0)
     ends = {end.fileno(): os.fstat(end.fileno()).st_ino for end in (alarm._near_end, alarm._far_end)}

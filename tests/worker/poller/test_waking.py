@@ -103,7 +103,7 @@ def say(conn: Conn, payload: str) -> None:
     conn.execute("select pg_notify(%s, %s)", [build_channel_name("partbox"), payload])
 
 
-def test_an_idle_worker_is_woken_by_who_publishes(
+def test_an_idle_worker_is_woken_by_a_publisher(
     desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
@@ -122,7 +122,7 @@ def test_an_idle_worker_is_woken_by_who_publishes(
         eventually(lambda: (flag(desk.conn) or 0) > 0)
 
 
-def test_all_is_delivered_though_every_ring_is_swallowed(
+def test_every_event_is_delivered_though_every_ring_of_the_bell_is_lost(
     desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hear = Listener.handle_notification
@@ -140,7 +140,7 @@ def test_all_is_delivered_though_every_ring_is_swallowed(
             eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
 
 
-def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+def test_a_worker_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
         assert flag(conn) is None
         sleeper.is_hearing()
@@ -154,7 +154,7 @@ def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, 
         eventually(up)
 
 
-def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None) -> None:
+def test_a_ring_wakes_a_worker_only_for_its_own_partitions(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
         sleeper.is_hearing()
         for payload in (str(MINE), "*", RING_BACK):
@@ -174,7 +174,7 @@ def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None
         eventually(all_heard)
 
 
-def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up(
+def test_an_awake_worker_lowers_the_flag_that_busy_publishers_find_up_and_sleeping_workers_wake(
     dsn: str, conn: Conn, rings: None
 ) -> None:
     with bedroom(dsn) as sleeper, bedroom(dsn) as awake:
@@ -193,7 +193,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         assert sleeper.pacer._sleep_control.state is not SleepState.NAPPING
 
 
-def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
+def test_raising_the_flag_does_not_shorten_what_another_worker_has_raised(
     dsn: str, conn: Conn, rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raised(ahead: int) -> int:
@@ -220,7 +220,7 @@ def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
         eventually(lambda: bell.raise_flag(sleeper.conn, "partbox", sequence, NAP))
 
 
-def test_a_lost_connection_wakes_and_another_is_made(
+def test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced(
     dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -238,7 +238,9 @@ def test_a_lost_connection_wakes_and_another_is_made(
         assert caplog.text.count("nobody can wake this worker") == 1
 
 
-def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_of_the_listener_that_cannot_be_made_is_logged_once(
+    dsn: str, rings: None, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     with bedroom(dsn, listen_dsn="postgresql://127.0.0.1:1/nowhere") as sleeper:
         assert sleeper.look() > 0
@@ -250,7 +252,7 @@ def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pyte
         assert caplog.text.count("nobody can wake this worker") == 1
 
 
-def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
+def test_a_worker_that_listens_to_another_database_hears_nothing_and_does_not_sleep(
     dsn: str, fresh_dsn: str, conn: Conn, rings: None
 ) -> None:
     with bedroom(dsn, listen_dsn=fresh_dsn) as sleeper:
@@ -265,7 +267,7 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
 @pytest.mark.parametrize(
     "off", [{"bell": "auto"}, {"bell": "off"}, {"pooler": True}], ids=["prepared transactions", "off", "pooler"]
 )
-def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
+def test_nobody_listens_or_raises_the_flag_where_the_bell_is_off(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
     with bedroom(dsn, **off) as awake:
         pauses = [awake.look() for _ in range(5)]
         awake.pacer._last_new_at -= pace.BUSY_SECONDS
@@ -276,13 +278,13 @@ def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn,
     assert bell.find_bell_sequence(conn, "partbox") is None or flag(conn) is None
 
 
-def test_past_a_pooler_it_is_on(dsn: str, rings: None) -> None:
+def test_the_bell_is_on_when_the_listener_goes_past_the_pooler(dsn: str, rings: None) -> None:
     with bedroom(dsn, pooler=True, listen_dsn=dsn) as sleeper:
         sleeper.is_hearing()
         sleeper.sleeps()
 
 
-def test_without_the_sequence_or_the_right_to_set_it_it_is_off(dsn: str, conn: Conn) -> None:
+def test_the_bell_is_off_without_its_sequence_or_the_right_to_set_it(dsn: str, conn: Conn) -> None:
     with cast_of(dsn) as cast:
         if conn.info.server_version >= 150000:
             with bedroom(cast.of("worker")) as sleeper:
@@ -296,7 +298,7 @@ def test_without_the_sequence_or_the_right_to_set_it_it_is_off(dsn: str, conn: C
         assert awake.conn.bell is None
 
 
-def test_a_right_that_is_taken_away_meanwhile_turns_it_off_in_one_line(
+def test_a_right_that_is_taken_away_meanwhile_turns_the_bell_off_with_one_log_line(
     dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cast_of(dsn) as cast, bedroom(cast.of("worker")) as sleeper:

@@ -63,7 +63,7 @@ def test_async_handlers_run_in_the_loop_that_entered_and_sync_ones_in_threads(de
 
 
 @pytest.mark.parametrize("how", ["own", "sync"])
-def test_a_loop_of_its_own_is_there_for_who_asks_and_for_the_sync_block(desk: Desk, how: str) -> None:
+def test_a_worker_has_a_loop_of_its_own_on_request_and_in_a_sync_block(desk: Desk, how: str) -> None:
     loops = set[Any]()
 
     @desk.outbox.on("Counted")
@@ -149,7 +149,7 @@ def test_a_handler_that_cancels_its_task_is_charged_and_the_next_one_runs(desk_w
 # Start and stop.
 
 
-def test_what_would_block_the_loop_is_refused_with_the_remedy(desk: Desk) -> None:
+def test_calls_that_would_block_the_loop_are_refused_with_the_remedy(desk: Desk) -> None:
     desk.outbox.register(desk.note, "Counted")
 
     async def main() -> None:
@@ -167,7 +167,7 @@ def test_what_would_block_the_loop_is_refused_with_the_remedy(desk: Desk) -> Non
 
 
 @pytest.mark.parametrize("error", [None, ValueError])
-def test_who_leaves_waits_for_the_handlers_that_run(desk: Desk, waits: Waits, run: Run, error: Any) -> None:
+def test_leaving_the_worker_waits_for_the_handlers_that_run(desk: Desk, waits: Waits, run: Run, error: Any) -> None:
     """Also if the executor of the loop has no thread left, and an exception leaves the block."""
 
     async def main() -> None:
@@ -221,7 +221,7 @@ def test_past_the_drain_timeout_partboxs_own_tasks_are_cancelled_and_no_others(
     assert attempts(desk) == [(1, 1)]  # and no attempt is charged
 
 
-def test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once(
+def test_a_cancelled_application_leaves_in_order_and_one_that_is_cancelled_again_leaves_at_once(
     desk: Desk, waits: Waits, run: Run
 ) -> None:
     """The handlers have ended in both cases before the program goes on, which closes what they use."""
@@ -257,7 +257,7 @@ def test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once(
     assert desk.all_done()
 
 
-def test_a_scope_of_anyio_that_is_cancelled_waits_for_its_end(desk: Desk, waits: Waits, run: Run) -> None:
+def test_a_cancelled_scope_of_anyio_waits_for_the_end_of_the_worker(desk: Desk, waits: Waits, run: Run) -> None:
     """It cancels whoever waits inside again and again: the handlers are cancelled, and have ended when it is left."""
 
     async def main() -> None:
@@ -276,7 +276,7 @@ def test_a_scope_of_anyio_that_is_cancelled_waits_for_its_end(desk: Desk, waits:
     assert attempts(desk) == [(1, 1)]
 
 
-def test_who_is_cancelled_while_it_enters_leaves_no_worker_behind(
+def test_an_application_that_is_cancelled_while_it_enters_leaves_no_worker_behind(
     desk: Desk, waits: Waits, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     starting, go_on = threading.Event(), threading.Event()

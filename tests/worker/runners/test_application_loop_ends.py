@@ -22,7 +22,7 @@ __all__ = ["run"]
 # The end of the loop.
 
 
-def test_an_application_that_ends_without_leaving_ends_and_charges_nothing(
+def test_an_application_that_ends_without_leaving_its_worker_ends_it_and_charges_nothing(
     desk_with: Callable[..., Desk], run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`asyncio.run` cancels all tasks at its end, and waits for them."""
@@ -83,9 +83,7 @@ def test_ctrl_c_in_a_handler_is_for_the_application(desk: Desk, lists: bool, wai
     assert attempts(desk) == [(1, 1)]
 
 
-def test_no_handler_begins_when_the_loop_has_ended_that_had_the_lifespan(
-    desk_with: Callable[..., Desk], run: Run
-) -> None:
+def test_no_handler_begins_after_the_loop_of_the_lifespan_has_ended(desk_with: Callable[..., Desk], run: Run) -> None:
     """Sync handlers do not run in it, but what they get is closed there."""
     desk = desk_with(heartbeat=0.2, lease=2)
     closed = threading.Event()
@@ -157,7 +155,7 @@ def test_a_loop_that_is_closed_under_the_worker_ends_it(desk_with: Callable[...,
     assert attempts(desk) == [(1, 1)]
 
 
-def test_a_loop_that_stands_still_delays_handlers_and_a_stop_does_not_wait_for_it_for_ever(
+def test_a_stalled_loop_delays_handlers_and_a_stop_does_not_wait_for_it_for_ever(
     desk_with: Callable[..., Desk], caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = desk_with(drain_timeout=0.2)
@@ -177,7 +175,7 @@ def test_a_loop_that_stands_still_delays_handlers_and_a_stop_does_not_wait_for_i
 # A busy application.
 
 
-def test_an_application_that_computes_delays_handlers_and_loses_neither_lease_nor_what_is_done(
+def test_an_application_that_computes_delays_handlers_and_loses_neither_lease_nor_finished_work(
     desk_with: Callable[..., Desk],
 ) -> None:
     """Heartbeats, reading and saving do not wait for it."""
@@ -247,7 +245,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Slices:
     return Slices(monkeypatch)
 
 
-def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> None:
+def test_all_async_runners_of_a_loop_share_one_slice_of_each_round(slices: Slices) -> None:
     assert slices.ends(1) == pytest.approx(2)
     assert slices.ends(1.5) == pytest.approx(2)  # another walker, in the same slice
     assert slices.host.request_slice() is None
@@ -262,7 +260,7 @@ def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> No
     assert slices.host.find_slice_end(7 * SLICE, 0.0) / SLICE == pytest.approx(5.5)
 
 
-def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts(slices: Slices) -> None:
+def test_waiting_async_runners_are_called_one_after_the_other_as_long_as_the_slice_lasts(slices: Slices) -> None:
     def waiting() -> Any:
         future = slices.host.request_slice()
         assert future is not None

@@ -71,7 +71,7 @@ def test_effects_happen_once_and_in_order(desk: Any, handle: Any, transactional:
 
 
 @KINDS
-async def test_they_run_in_the_loop_of_the_application_that_runs_the_worker(
+async def test_transactional_handlers_run_in_the_loop_of_the_application_that_runs_the_worker(
     desk: Any, handle: Any, transactional: Any
 ) -> None:
     loops = []
@@ -91,7 +91,7 @@ async def test_they_run_in_the_loop_of_the_application_that_runs_the_worker(
 
 
 @KINDS
-def test_a_failed_event_leaves_nothing_behind_and_is_parked_with_the_others_effects(
+def test_a_failed_event_leaves_no_effect_and_is_parked_while_the_effects_of_others_are_kept(
     desk: Any, handle: Any, transactional: Any
 ) -> None:
     refused = {2}
@@ -128,7 +128,9 @@ def test_a_lost_connection_repeats_no_effect(desk: Any, handle: Any, transaction
 
 
 @KINDS
-def test_a_drain_of_the_kit_hands_over_what_a_worker_does(desk: Any, handle: Any, transactional: Any) -> None:
+def test_a_drain_of_the_test_kit_gives_handlers_what_a_worker_gives_them(
+    desk: Any, handle: Any, transactional: Any
+) -> None:
     desk.outbox.register(handle, "Counted", transactional=transactional)
     desk.publish("k", 1, 2)
     assert desk.drain().states == ["done", "done"]
@@ -173,7 +175,7 @@ def test_an_event_that_is_not_done_leaves_no_effect(desk: Any) -> None:
     assert effects(desk) == [1]
 
 
-async def test_a_drain_in_the_loop_of_a_test_runs_them_there(desk: Any) -> None:
+async def test_a_drain_in_the_loop_of_a_test_runs_async_handlers_in_that_loop(desk: Any) -> None:
     loops = []
 
     async def handle(event: Any, session: AsyncSession) -> None:
@@ -228,7 +230,7 @@ async def swallow(session: AsyncSession) -> None:
 @pytest.mark.parametrize(
     "way", [commit, roll_back, close, leave_the_block, begin, say_rollback, commit_the_connection, swallow]
 )
-def test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone(desk: Any, way: Any) -> None:
+def test_ending_the_transaction_of_a_session_is_refused_and_charged_to_its_event_alone(desk: Any, way: Any) -> None:
     desk.conn.execute("insert into tally values ('there')")
 
     async def handle(event: Any, session: AsyncSession) -> None:
@@ -248,7 +250,7 @@ def test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alon
 
 
 @pytest.mark.parametrize("way", ["commit", "rollback", "close"])
-def test_what_would_end_the_transaction_of_psycopg_is_charged_to_its_event_alone(desk: Any, way: str) -> None:
+def test_ending_the_transaction_of_psycopg_is_charged_to_its_event_alone(desk: Any, way: str) -> None:
     async def handle(event: Any, conn: Any) -> None:
         await write_raw(event, conn)
         if event.payload["number"] == 2:
@@ -261,7 +263,7 @@ def test_what_would_end_the_transaction_of_psycopg_is_charged_to_its_event_alone
         desk.eventually(lambda: desk.parked() == [(2, "dead", 1, False)] and sorted(effects(desk)) == [1, 3, 4, 5])
 
 
-def test_hooks_are_called_behind_the_commit_that_counts_and_not_if_it_fails(desk: Any) -> None:
+def test_hooks_are_called_after_the_final_commit_and_not_if_it_fails(desk: Any) -> None:
     said: list[tuple[str, int, bool]] = []
 
     async def handle(happened: Any, session: AsyncSession) -> None:
@@ -286,7 +288,7 @@ def test_hooks_are_called_behind_the_commit_that_counts_and_not_if_it_fails(desk
     assert {number for what, number, _ in said if what == "rolled back"} >= {2, 3}
 
 
-def test_a_hook_that_fails_is_told_and_keeps_no_other_from_being_called(desk: Any, caplog: Any) -> None:
+def test_a_hook_that_fails_is_logged_and_keeps_no_other_from_being_called(desk: Any, caplog: Any) -> None:
     """They are called one after the other in one call of the loop."""
     said: list[int] = []
 
@@ -311,7 +313,7 @@ def test_a_hook_that_fails_is_told_and_keeps_no_other_from_being_called(desk: An
     assert ["ValueError: no" in each.getMessage() for each in told] == [True]
 
 
-def test_what_a_handler_publishes_shares_the_fate_of_its_event(desk: Any) -> None:
+def test_events_that_a_handler_publishes_commit_or_roll_back_with_its_event(desk: Any) -> None:
     ran: list[int] = []
 
     async def handle(event: Any, session: AsyncSession) -> None:
@@ -331,7 +333,7 @@ def test_what_a_handler_publishes_shares_the_fate_of_its_event(desk: Any) -> Non
     assert ran.count(3) == 2
 
 
-def test_a_scoped_session_is_that_of_the_event(desk: Any) -> None:
+def test_a_scoped_session_is_the_session_of_the_event(desk: Any) -> None:
     async def handle(event: Any, sessions: async_scoped_session[AsyncSession]) -> None:
         assert isinstance(sessions, async_scoped_session)
         sessions.add(Effect(key=event.aggregate_id, number=event.payload["number"]))
@@ -344,7 +346,7 @@ def test_a_scoped_session_is_that_of_the_event(desk: Any) -> None:
     assert effects(desk) == [1, 2]
 
 
-def test_a_stop_cancels_what_runs_and_charges_nobody(desk_with: Any) -> None:
+def test_a_stop_cancels_running_handlers_and_charges_no_event(desk_with: Any) -> None:
     desk = desk_with(drain_timeout=0.1)
     desk.conn.execute(TABLES)
     inside: list[int] = []
@@ -366,7 +368,7 @@ def test_a_stop_cancels_what_runs_and_charges_nobody(desk_with: Any) -> None:
     assert effects(desk) == [1]
 
 
-def test_kinds_take_turns_in_one_partition_each_in_its_own_transactions(desk: Any) -> None:
+def test_handlers_of_several_kinds_take_turns_in_one_partition_each_in_its_own_transactions(desk: Any) -> None:
     desk.conn.execute("alter table effect add xid xid8 default pg_current_xact_id()")
 
     def sync(event: Any, conn: Any) -> None:

@@ -54,7 +54,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_what_waited(desk, shape):
+def test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_an_event_that_waited(desk, shape):
     handler = getattr(Failing(2), shape)
     if shape == "together":
         desk.outbox.on_batch("Counted", **SHAPES[shape])(handler)
@@ -77,7 +77,7 @@ def test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_what_waite
     assert outcomes(desk, 3) == ["done"]
 
 
-def test_a_first_delivery_leaves_nothing(desk):
+def test_a_delivery_at_the_first_attempt_leaves_no_row(desk):
     desk.outbox.register(desk.note, "Counted")
     desk.publish("k", *range(100))
     desk.drain()
@@ -107,7 +107,7 @@ def test_a_row_names_the_process_and_the_seconds_that_the_handler_ran(desk):
     assert failed[2] < done[2]
 
 
-def test_the_last_ten_are_kept(desk):
+def test_the_last_ten_attempts_are_kept(desk):
     desk.outbox.register(Failing(1, attempts=14).plain, "Counted", max_attempts=None)
     desk.publish("k", 1)
     desk.publish("other", 2)
@@ -137,7 +137,7 @@ def test_an_event_whose_error_is_ignored_is_not_said_to_be_done(desk, shape, bef
     assert told(desk) == (expected if before else [(2, 1, "ignored", "ValueError: no")])
 
 
-def test_what_on_error_says_is_done_and_what_is_put_off_leave_no_row(desk):
+def test_events_that_on_error_calls_done_and_events_that_are_put_off_leave_no_row(desk):
     answers = iter([RetryAfter(0)])
     desk.outbox.register(Failing(1).plain, "Counted", on_error=lambda event, error, attempt: Done())
     desk.outbox.register(lambda event: next(answers, None), "Late")
@@ -149,7 +149,7 @@ def test_what_on_error_says_is_done_and_what_is_put_off_leave_no_row(desk):
     assert told(desk) == [(2, 1, "done", None)]
 
 
-def test_an_attempt_that_opens_the_circuit_has_failed_and_what_waits_for_it_has_not(desk):
+def test_an_attempt_that_opens_the_circuit_has_failed_and_events_that_wait_for_it_have_not(desk):
     away = Failing(1, 2, 3, attempts=1, error=lambda: DownstreamUnavailable("away"))
     desk.outbox.register(away.plain, "Counted")
     for number in (1, 2, 3):
@@ -159,7 +159,7 @@ def test_an_attempt_that_opens_the_circuit_has_failed_and_what_waits_for_it_has_
     assert [(number, attempt, outcome) for number, attempt, outcome, _ in told(desk)] == [(1, 0, "failed")]
 
 
-def test_operators_leave_rows_and_none_says_done_of_what_was_given_up(desk):
+def test_actions_of_operators_leave_rows_and_a_discarded_event_is_not_recorded_as_done(desk):
     handler = Failing(1, 2, 3, attempts=1)
     desk.outbox.register(handler.plain, "Counted", max_attempts=1)
     for number in (1, 2):
@@ -174,7 +174,7 @@ def test_operators_leave_rows_and_none_says_done_of_what_was_given_up(desk):
     assert outcomes(desk, 2) == ["dead", "discarded"]
 
 
-def test_a_skipped_head_is_told_with_its_reason(desk):
+def test_a_skipped_head_is_recorded_with_its_reason(desk):
     desk.outbox.register(Failing(1, attempts=9).plain, "Counted")
     desk.publish("k", 1, 2)
     desk.drain()
@@ -183,7 +183,7 @@ def test_a_skipped_head_is_told_with_its_reason(desk):
     assert told(desk)[1:] == [(1, 1, "skipped", "spilt"), (2, 1, "done", None)]
 
 
-def test_what_a_dead_process_had_begun_was_interrupted_and_then_run_again(desk, conn):
+def test_an_event_that_a_dead_process_had_begun_is_recorded_as_interrupted_and_repeated(desk, conn):
     """And what it may have begun is told apart from what was delivered once."""
     planter = Planter(conn)
     planter.park("begun", "ready", blocks=True, attempts=1, started=True, payload={"number": 1})
@@ -196,7 +196,7 @@ def test_what_a_dead_process_had_begun_was_interrupted_and_then_run_again(desk, 
     assert told(desk) == [(1, 1, "interrupted", None), (1, 2, "repeated", None), (2, 1, "repeated", None)]
 
 
-def test_what_was_charged_and_failed_was_not_interrupted(desk, conn):
+def test_a_charged_event_that_fails_is_not_recorded_as_interrupted(desk, conn):
     Planter(conn).publish("k", payload={"number": 1})
     conn.execute("update partbox.partition set suspect_until_id = (select max(id) from partbox.record)")
     desk.outbox.register(Failing(1, attempts=1).plain, "Placed")
@@ -206,7 +206,7 @@ def test_what_was_charged_and_failed_was_not_interrupted(desk, conn):
     assert outcomes(desk, 1) == ["failed", "done"]
 
 
-def test_what_kills_each_process_is_told_as_dead(desk, conn):
+def test_an_event_that_kills_each_process_is_recorded_as_dead(desk, conn):
     Planter(conn).park("k", "ready", blocks=True, attempts=3, started=True, payload={"number": 1})
     conn.execute("update partbox.parked set started_at = now() - interval '1 hour'")
     desk.outbox.register(lambda event: Dead("never run"), "Placed", max_attempts=3)

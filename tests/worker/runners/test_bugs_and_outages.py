@@ -39,7 +39,7 @@ KINDS = ["sync", "async", "transactional", "list", "async list"]
 @pytest.mark.thorough
 @pytest.mark.parametrize("max_attempts", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bug_kills_its_events_by_their_policy_and_never_opens_it(desk_with, caplog, kind, max_attempts):
+def test_a_bug_kills_its_events_by_their_policy_and_never_opens_the_circuit(desk_with, caplog, kind, max_attempts):
     """Forty keys fail with an ordinary error at each attempt, and nothing succeeds before all of them have."""
     desk, letters = desk_with(retry="fixed:0.01", max_attempts=max_attempts), []
     downstream = Downstream(KeyError("card"))
@@ -61,7 +61,7 @@ def test_a_bug_kills_its_events_by_their_policy_and_never_opens_it(desk_with, ca
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_while_it_is_open_an_event_with_a_bug_is_charged_and_dies_and_nothing_else_does(desk_with, caplog, soon, kind):
+def test_only_events_with_a_bug_are_charged_and_die_while_the_circuit_is_open(desk_with, caplog, soon, kind):
     desk = desk_with(retry="fixed:0.01", max_attempts=2)
     downstream = Downstream(DownstreamUnavailable("down"))
 
@@ -85,7 +85,7 @@ def test_while_it_is_open_an_event_with_a_bug_is_charged_and_dies_and_nothing_el
         desk.eventually(lambda: sorted(number for _, number in downstream.through) == list(range(6)))
 
 
-def test_an_event_with_a_connection_error_of_its_own_does_not_keep_it_open(desk_with, caplog, soon):
+def test_an_event_with_a_connection_error_of_its_own_does_not_keep_the_circuit_open(desk_with, caplog, soon):
     """It is the first by its id, and always due when the others are: who probes is left to chance."""
     caplog.set_level("INFO", "partbox.worker")
     desk = desk_with(retry="fixed:0.01", max_attempts=2)
@@ -106,7 +106,7 @@ def test_an_event_with_a_connection_error_of_its_own_does_not_keep_it_open(desk_
         desk.eventually(lambda: desk.states() == dict.fromkeys(range(3), "dead"))
 
 
-def test_when_all_that_is_probed_has_a_bug_it_closes_and_all_die_in_time(desk_with, caplog, soon):
+def test_the_circuit_closes_when_all_probed_events_have_a_bug_and_all_die_in_time(desk_with, caplog, soon):
     caplog.set_level("INFO", "partbox.worker")
     desk = desk_with(retry="fixed:0.01", max_attempts=2)
     downstream = Downstream(DownstreamUnavailable("down"))
@@ -192,7 +192,7 @@ def test_the_last_real_error_stays_whatever_an_event_waits_for(desk_with, caplog
     assert all("Error: " in text or "no route" in text for text in waits)
 
 
-def test_an_event_that_is_refused_keeps_the_error_and_the_trace_that_it_had(desk_with, monkeypatch):
+def test_an_event_that_an_open_circuit_refuses_keeps_the_error_and_the_traceback_that_it_had(desk_with, monkeypatch):
     monkeypatch.setattr(circuit, "FIRST_PROBE", HOUR)
     desk, gate = desk_with(retry=f"fixed:{HOUR:g}"), threading.Event()
 

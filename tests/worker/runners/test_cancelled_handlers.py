@@ -169,7 +169,7 @@ def test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on(desk_w
 
 
 @pytest.mark.parametrize("wrong", [KeyboardInterrupt, GeneratorExit, SystemExit, asyncio.CancelledError])
-def test_what_ends_threads_is_the_error_of_a_sync_handler(desk_with: Callable[..., Desk], wrong: Any) -> None:
+def test_exceptions_that_end_threads_are_errors_of_a_sync_handler(desk_with: Callable[..., Desk], wrong: Any) -> None:
     desk = desk_with(retry="fixed:0")
 
     def handler(event: Any) -> None:
@@ -198,7 +198,7 @@ def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing() 
     assert asyncio.run(call(object())) == "done"
 
 
-def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventLoop) -> None:
+def test_tasks_that_a_handler_cancels_before_they_begin_are_started_again(loop: EventLoop) -> None:
     held, go, ran = threading.Event(), threading.Event(), SimpleQueue[int]()
 
     async def blocks() -> None:
@@ -220,7 +220,7 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventL
     loop.stop()
 
 
-def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
+def test_a_handler_that_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
     begun, results = threading.Event(), list[object]()
 
     async def handler(_: object) -> None:

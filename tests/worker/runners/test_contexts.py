@@ -100,7 +100,7 @@ def marking(given: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_event_sees_what_another_has_set_and_all_see_where_the_worker_was_entered(desk: Any, shape: str) -> None:
+def test_no_event_sees_context_variables_of_another_and_all_see_those_set_at_the_start(desk: Any, shape: str) -> None:
     handlers = Handlers()
     if "lists" in shape:
         desk.outbox.on_batch("Counted", max_size=7)(getattr(handlers, shape))

@@ -85,7 +85,7 @@ def test_a_hook_that_fails_is_called_again(desk, on_dead, caplog):
     assert "no post today" in caplog.text
 
 
-def test_a_letter_that_a_process_left_behind_is_delivered_by_the_next(desk):
+def test_a_dead_letter_that_a_process_left_behind_is_delivered_by_the_next_process(desk):
     """Nobody had a hook when it died; from then on there is one, and only what dies with a hook is owed to it."""
     letters = []
     desk.outbox.register(lambda event: Dead("no use"), "Counted")
@@ -99,7 +99,7 @@ def test_a_letter_that_a_process_left_behind_is_delivered_by_the_next(desk):
     assert owed(desk) == 0
 
 
-def test_a_replayed_event_is_owed_to_nobody_and_dies_anew(desk):
+def test_a_replayed_event_owes_no_dead_letter_until_it_dies_again(desk):
     letters = []
     cured = []
     desk.outbox.on_dead_letter(lambda event, error: letters.append((event.payload["number"], error)))
@@ -116,7 +116,7 @@ def test_a_replayed_event_is_owed_to_nobody_and_dies_anew(desk):
     assert desk.parked() == []
 
 
-def test_a_replay_before_the_hook_came_takes_the_letter_back(desk):
+def test_a_replay_before_the_hook_has_succeeded_takes_the_dead_letter_back(desk):
     calls = []
 
     def hook(event):

@@ -62,7 +62,7 @@ def test_a_list_is_one_failure_and_a_probe_is_one_list(desk, caplog):
     assert in_order([(number % 12, number) for number in delivered], range(12))
 
 
-def test_a_lone_poison_event_never_opens_it(desk_with, caplog):
+def test_a_few_poison_events_never_open_the_circuit(desk_with, caplog):
     desk = desk_with(retry="fixed:0.001", max_attempts=40)
 
     def handle(event):
@@ -81,7 +81,7 @@ def test_a_lone_poison_event_never_opens_it(desk_with, caplog):
     assert OPEN not in caplog.text
 
 
-def test_ten_keys_that_fail_open_it_and_the_others_are_not_charged(desk_with, caplog):
+def test_ten_keys_that_fail_open_the_circuit_and_the_others_are_not_charged(desk_with, caplog):
     desk = desk_with(retry=f"fixed:{HOUR:g}", max_attempts=1_000)
     downstream = Downstream(ConnectionError("refused"))
     desk.outbox.register(downstream, "Counted")
@@ -137,7 +137,9 @@ class Away(Exception):
         ({"circuit": "off"}, {"circuit": "on"}, [ConnectionError()], Away()),
     ],
 )
-def test_what_opens_it_can_be_named_for_all_and_for_a_handler(desk_with, caplog, settings, options, opens, not_opens):
+def test_the_errors_that_open_the_circuit_can_be_named_for_all_handlers_and_for_one(
+    desk_with, caplog, settings, options, opens, not_opens
+):
     desk = desk_with(retry="fixed:0.01", max_attempts=1, **settings)
     downstreams = [Downstream(error) for error in [*opens, not_opens]]
     for number, downstream in enumerate(downstreams):
@@ -153,7 +155,7 @@ def test_what_opens_it_can_be_named_for_all_and_for_a_handler(desk_with, caplog,
 
 
 @pytest.mark.parametrize("options", [{"circuit": "shop.Nothing"}, {"circuit_on": "nothing.Error"}])
-def test_a_name_that_is_no_error_keeps_a_worker_from_starting(desk, options):
+def test_a_circuit_with_a_name_that_is_no_error_keeps_a_worker_from_starting(desk, options):
     desk.outbox.register(desk.note, "Counted", name="mail", **options)
     with pytest.raises(RegistrationError, match=r"the circuit of mail .* cannot be made: '.*' cannot be imported"):
         desk.outbox.drain()

@@ -38,7 +38,7 @@ def test_effects_happen_once_and_in_order(desk):
         assert effects(desk, f"k{key}") == list(range(key, 210, 7))
 
 
-def test_a_failed_event_leaves_no_effect_and_is_parked_with_the_others_effects(desk):
+def test_a_failed_event_leaves_no_effect_and_is_parked_while_the_effects_of_others_are_kept(desk):
     refused = {2}
 
     def handle(event, conn):
@@ -72,7 +72,7 @@ def test_an_event_that_is_not_done_leaves_no_effect(desk):
     assert effects(desk) == [1]
 
 
-def test_other_handlers_of_the_same_aggregate_take_turns_with_it(desk):
+def test_plain_handlers_of_the_same_aggregate_take_turns_with_a_transactional_one(desk):
     def other(event):
         write(event, desk.conn)
 
@@ -133,7 +133,7 @@ def test_a_lost_connection_repeats_no_effect(desk):
     assert is_of_fives(desk, 200)
 
 
-def test_what_a_handler_publishes_is_published_once(desk):
+def test_events_that_a_handler_publishes_are_published_once(desk):
     def handle(event, conn):
         desk.outbox.publish(conn, "Echo", event.payload, aggregate_type="Key", aggregate_id=event.aggregate_id)
 
@@ -167,7 +167,7 @@ PREPARED = {
 
 @pytest.mark.parametrize("pooler", [False, True])
 @pytest.mark.parametrize("kind", PREPARED)
-def test_what_handlers_repeat_is_prepared_but_behind_a_pooler(desk_with, kind, pooler):
+def test_statements_that_handlers_repeat_are_prepared_except_behind_a_pooler(desk_with, kind, pooler):
     """As psycopg does by default, and SQLAlchemy over it."""
     desk = desk_with(pooler=pooler)
     desk.conn.execute("create table effect (number int, key text, id bigint generated always as identity)")

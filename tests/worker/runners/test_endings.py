@@ -218,7 +218,7 @@ def as_list(outcome):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_cell_of_the_table(desk_with, kind, caplog):
+def test_every_way_an_event_can_end_leaves_the_state_that_the_table_says(desk_with, kind, caplog):
     caplog.set_level(logging.WARNING, "partbox.worker")
     desk = desk_with(retry=f"fixed:{HOUR:g}")
     endings = Endings(desk, kind)

@@ -81,7 +81,7 @@ def undisturbed(told: Told, dsn: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mode", ["embedded", "application", "supervised"])
-def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(
+def test_a_fork_in_a_handler_repeats_nothing_and_leaves_nothing_behind(
     dsn: str, tmp_path: Path, mode: str, library: str
 ) -> None:
     told = Told(dsn, tmp_path / "told", mode, library)

@@ -74,7 +74,7 @@ def test_a_hook_that_does_not_return_holds_up_no_event_and_is_named(desk_with, k
     assert sorted(calls) == [*range(8)]
 
 
-def test_a_call_over_its_time_is_left_behind_and_one_at_a_time_is_tried_until_the_endpoint_answers(
+def test_a_hook_call_over_its_timeout_is_abandoned_and_one_event_at_a_time_is_tried_until_it_returns(
     desk, monkeypatch, caplog
 ):
     """Fault kind: nobody stands behind a call that does not return. The time is that of the event's handler."""
@@ -167,7 +167,7 @@ def test_no_call_sees_the_context_variables_of_another_and_all_see_those_of_the_
     assert seen == ["the application's"] * 3
 
 
-def test_a_stop_waits_for_a_call_and_its_event_is_not_told_of_again(desk):
+def test_a_stop_waits_for_a_hook_call_which_is_not_repeated_for_its_event(desk):
     calls, inside = [], threading.Event()
 
     @desk.outbox.on_dead_letter
@@ -186,7 +186,7 @@ def test_a_stop_waits_for_a_call_and_its_event_is_not_told_of_again(desk):
     assert calls == [1]
 
 
-def test_a_call_that_does_not_return_keeps_no_partition_from_its_next_owner(desk_with, monkeypatch, caplog):
+def test_a_hook_call_that_does_not_return_keeps_no_partition_from_its_next_owner(desk_with, monkeypatch, caplog):
     """Fault kind: nobody stands behind a call that does not return. The next owner tells of the event again."""
     desk, go_on, calls = desk_with(drain_timeout=1), threading.Event(), []
     monkeypatch.setattr(engine_letters, "MAX_HOLD", 0.2)
@@ -210,9 +210,7 @@ def test_a_call_that_does_not_return_keeps_no_partition_from_its_next_owner(desk
             eventually(lambda: owed(desk) == 0 and calls == [1, 1], SOON)
 
 
-def test_calls_that_are_left_behind_are_bounded_and_an_application_makes_the_next_when_one_returns(
-    desk, monkeypatch, caplog
-):
+def test_abandoned_hook_calls_are_bounded_and_an_application_makes_the_next_when_one_returns(desk, monkeypatch, caplog):
     monkeypatch.setattr(engine_letters, "RETRY", 0.05)
     monkeypatch.setattr(engine_letters, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(dead_letters, "MAX_ABANDONED", 2)

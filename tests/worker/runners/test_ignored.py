@@ -55,7 +55,7 @@ def test_a_search_for_ignored_events_that_is_cut_says_so_and_goes_on(audit, monk
     assert (second.before, second.read_since) == (None, None)
 
 
-def test_what_newer_code_handles_is_delivered_and_what_older_code_ignored_stays_ignored(audit, desk_with):
+def test_events_that_newer_code_handles_are_delivered_and_those_ignored_by_older_code_stay_ignored(audit, desk_with):
     """In a rolling deploy, by processes that may have the same name one after the other."""
     audit.publish("old", 1, event_type="Other")
     with audit.outbox.worker(subscription="audit") as worker:
@@ -83,7 +83,7 @@ def test_an_ignored_event_that_had_waited_leaves_a_row_that_says_so(audit):
     assert ended(audit, ended="failed") == []
 
 
-def test_where_every_event_has_a_handler_or_none_is_ignored_no_type_is_noted(audit):
+def test_no_event_type_is_noted_where_every_event_has_a_handler_or_none_is_ignored(audit):
     audit.outbox.register(audit.note, "*", subscription="audit")
     audit.outbox.register(audit.note, "Counted")
     for name in ("audit", "default"):

@@ -95,7 +95,7 @@ def test_before_and_after_surround_every_delivery(desk, audit):
     assert desk.parked() == []
 
 
-def test_the_first_registered_is_the_outermost(desk):
+def test_the_interceptor_registered_first_is_the_outermost(desk):
     order = []
 
     @contextmanager
@@ -303,7 +303,7 @@ def test_unroutable_events_are_intercepted_too(desk_with, mode, error, parked, a
 async def note_later(event): ...
 
 
-def test_a_function_that_routes_the_rest_is_intercepted_with_its_outcome(desk_with):
+def test_a_function_for_unroutable_events_is_intercepted_with_its_outcome(desk_with):
     desk = desk_with(on_unroutable=lambda event: Dead("not ours"))
     audit = desk.outbox.intercept(Audit())
     desk.publish("k", 1, event_type="Unknown")
@@ -340,7 +340,7 @@ def test_a_worker_refuses_to_start_with_an_async_interceptor_around_a_plain_hand
     assert desk.seen == []
 
 
-def test_what_is_no_interceptor_is_refused_and_not_added(desk):
+def test_an_object_that_is_no_interceptor_is_refused_and_not_added(desk):
     with pytest.raises(RegistrationError, match="give an object with before"):
         desk.outbox.intercept(42)
     desk.outbox.register(desk.note, "Counted")

@@ -93,7 +93,7 @@ of_both_kinds = pytest.mark.parametrize("is_async", [False, True], ids=["sync", 
 
 @every_way
 @of_both_kinds
-def test_it_is_entered_before_the_first_handler_and_left_after_the_last_whatever_these_are(
+def test_a_lifespan_is_entered_before_the_first_handler_and_left_after_the_last_of_any_kind(
     desk: Desk, deliver: Callable[[Desk], None], is_async: bool
 ) -> None:
     told = add_lifespan(desk.outbox, is_async=is_async)
@@ -127,7 +127,7 @@ def test_it_is_entered_before_the_first_handler_and_left_after_the_last_whatever
 
 @every_way
 @of_both_kinds
-def test_when_its_start_fails_the_error_raises_and_nothing_has_been_delivered(
+def test_a_lifespan_whose_start_fails_raises_its_error_before_anything_is_delivered(
     desk: Desk, deliver: Callable[[Desk], None], is_async: bool
 ) -> None:
     def lifespan() -> Iterator[None]:
@@ -151,7 +151,7 @@ def test_when_its_start_fails_the_error_raises_and_nothing_has_been_delivered(
 
 @every_way
 @of_both_kinds
-def test_when_its_end_fails_the_error_raises_after_all_is_saved(
+def test_a_lifespan_whose_end_fails_raises_its_error_after_all_is_saved(
     desk: Desk, deliver: Callable[[Desk], None], is_async: bool
 ) -> None:
     def lifespan() -> Iterator[None]:
@@ -172,7 +172,7 @@ def test_when_its_end_fails_the_error_raises_after_all_is_saved(
 
 
 @of_both_kinds
-def test_a_worker_that_cannot_join_leaves_it_again(desk: Desk, is_async: bool) -> None:
+def test_a_worker_that_cannot_join_leaves_its_lifespan_again(desk: Desk, is_async: bool) -> None:
     told = add_lifespan(desk.outbox, is_async=is_async)
     desk.outbox.on("Counted")(desk.note)
     worker = desk.outbox.worker(subscription="default")
@@ -182,7 +182,7 @@ def test_a_worker_that_cannot_join_leaves_it_again(desk: Desk, is_async: bool) -
     assert told == ["entered", "left"]
 
 
-def test_each_delivery_of_the_kit_has_its_own_life(desk: Desk) -> None:
+def test_each_delivery_of_the_test_kit_has_its_own_lifespan(desk: Desk) -> None:
     told = add_lifespan(desk.outbox, is_async=True)
 
     @desk.outbox.on("Counted")
@@ -206,7 +206,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @of_both_kinds
 @pytest.mark.usefixtures("impatient")
-def test_a_slow_end_is_given_up_and_said_and_the_worker_has_released_everything(
+def test_a_slow_end_of_a_lifespan_is_given_up_and_logged_after_the_worker_has_released_everything(
     desk_with: Callable[..., Desk], caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
     desk = desk_with(drain_timeout=0.2)
@@ -238,7 +238,7 @@ def test_a_slow_end_is_given_up_and_said_and_the_worker_has_released_everything(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_it_is_left_though_a_handler_had_to_be_abandoned(desk_with: Callable[..., Desk]) -> None:
+def test_a_lifespan_is_left_though_a_handler_had_to_be_abandoned(desk_with: Callable[..., Desk]) -> None:
     desk = desk_with(drain_timeout=0.2)
     told = add_lifespan(desk.outbox, is_async=True)
     began, go_on = threading.Event(), threading.Event()
@@ -256,7 +256,7 @@ def test_it_is_left_though_a_handler_had_to_be_abandoned(desk_with: Callable[...
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_async_one_whose_loop_a_handler_blocks_holds_nothing_up(
+def test_an_async_lifespan_whose_loop_a_handler_blocks_does_not_hold_up_the_stop(
     desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("partbox.worker.runners.event_loop.ANSWER_TIMEOUT", 0.1)
@@ -277,7 +277,7 @@ def test_an_async_one_whose_loop_a_handler_blocks_holds_nothing_up(
     go_on.set()
 
 
-def test_it_is_left_after_a_transaction_that_a_stop_waits_for(
+def test_a_lifespan_is_left_after_a_transaction_that_a_stop_waits_for(
     desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = desk_with(drain_timeout=0.1)
@@ -298,7 +298,7 @@ def test_it_is_left_after_a_transaction_that_a_stop_waits_for(
     assert told == ["entered", "handled", "left"]
 
 
-def test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_it(desk: Desk) -> None:
+def test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_the_lifespan(desk: Desk) -> None:
     told = add_lifespan(desk.outbox, is_async=True)
 
     @desk.outbox.on("Counted", retry="fixed:0", max_attempts=2)
@@ -314,7 +314,7 @@ def test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_it(desk: Desk
     assert told == ["entered", 1, 2, "left"]
 
 
-async def test_an_application_that_is_cancelled_does_not_wait_for_an_async_one_that_hangs(desk: Desk) -> None:
+async def test_an_application_that_is_cancelled_does_not_wait_for_an_async_lifespan_that_hangs(desk: Desk) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     @desk.outbox.lifespan
@@ -336,7 +336,7 @@ async def test_an_application_that_is_cancelled_does_not_wait_for_an_async_one_t
     assert desk.conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 
-def test_without_one_the_state_is_none(desk: Desk) -> None:
+def test_the_state_is_none_without_a_lifespan(desk: Desk) -> None:
     states = []
     desk.outbox.on("Counted")(lambda event: states.append(event.state))
     desk.publish("k", 1)
@@ -344,7 +344,7 @@ def test_without_one_the_state_is_none(desk: Desk) -> None:
     assert states == [None]
 
 
-def test_a_worker_that_is_not_enabled_does_not_enter_it(desk_with: Callable[..., Desk]) -> None:
+def test_a_worker_that_is_not_enabled_does_not_enter_its_lifespan(desk_with: Callable[..., Desk]) -> None:
     desk = desk_with(enabled=False)
     told = add_lifespan(desk.outbox, is_async=False)
     desk.outbox.on("Counted")(desk.note)
@@ -353,7 +353,7 @@ def test_a_worker_that_is_not_enabled_does_not_enter_it(desk_with: Callable[...,
     assert told == []
 
 
-def test_a_generator_that_does_not_yield_is_a_start_that_fails(desk: Desk) -> None:
+def test_a_lifespan_that_does_not_yield_fails_at_its_start(desk: Desk) -> None:
     @desk.outbox.lifespan
     def lifespan() -> Iterator[None]:
         if desk.outbox is None:
@@ -364,7 +364,7 @@ def test_a_generator_that_does_not_yield_is_a_start_that_fails(desk: Desk) -> No
         desk.outbox.drain()
 
 
-def test_it_ends_with_the_loop_of_an_application_that_forgets_to_leave_its_worker(desk: Desk) -> None:
+def test_a_lifespan_ends_with_the_loop_of_an_application_that_forgets_to_leave_its_worker(desk: Desk) -> None:
     told = []
 
     @desk.outbox.lifespan

@@ -12,7 +12,7 @@ from partbox.worker.runners import process_lifespan
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_one_that_takes_long_is_logged_with_the_line_that_it_is_in(
+def test_a_lifespan_that_takes_long_is_logged_with_the_line_of_code_that_it_is_in(
     desk: Desk, is_async: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(process_lifespan, "WAIT_LOG_INTERVAL", 0.05)
@@ -46,7 +46,7 @@ def test_one_that_takes_long_is_logged_with_the_line_that_it_is_in(
     assert len(said()) >= 2
 
 
-def test_one_that_raises_a_timeout_of_its_own_is_a_start_that_fails(desk: Desk) -> None:
+def test_a_lifespan_that_raises_a_timeout_error_of_its_own_fails_at_its_start(desk: Desk) -> None:
     @desk.outbox.lifespan
     def lifespan() -> Iterator[None]:
         raise TimeoutError("no answer")

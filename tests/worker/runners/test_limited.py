@@ -131,7 +131,7 @@ def owners(desk):
     return desk.conn.execute("select count(owner) from partbox.partition").fetchone()[0]
 
 
-def test_what_waits_for_its_turn_holds_no_other_handler_and_costs_no_row_and_a_stop_does_not_wait_for_it(desk):
+def test_events_that_wait_for_a_permit_hold_up_no_other_handler_cost_no_row_and_delay_no_stop(desk):
     calls = Calls()
     desk.outbox.on("Counted", rate="1/h")(calls.one)
     desk.outbox.on("Other")(desk.note)
@@ -153,7 +153,7 @@ def test_what_waits_for_its_turn_holds_no_other_handler_and_costs_no_row_and_a_s
     assert desk.numbers("k1") == [1, 2, 3, 1]
 
 
-def test_what_waits_in_a_full_window_is_put_away_uncharged_so_that_the_log_is_read_on(desk_with):
+def test_events_that_wait_for_a_permit_in_a_full_window_are_parked_uncharged_and_reading_goes_on(desk_with):
     desk = desk_with(window=20)
     calls = Calls()
     desk.outbox.on("Counted", rate="1/h", name="limited")(calls.one)
@@ -211,9 +211,7 @@ def test_a_flood_of_one_tenant_over_its_rate_holds_neither_other_tenants_nor_oth
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_backlog_that_was_put_away_comes_back_at_once_under_the_wider_limit_of_a_worker_that_starts_later(
-    desk_with, kind
-):
+def test_a_parked_backlog_comes_back_at_once_under_the_wider_limit_of_a_worker_that_starts_later(desk_with, kind):
     """Fault: a limit that was too tight, mended by a deployment. No row says so: each is due in days."""
     desk, calls = desk_with(window=20, max_parked=20), Calls()
     desk.outbox.on("Counted", rate="1/h", limit_by="tenant_id", name="limited")(calls.one)
@@ -231,7 +229,7 @@ def test_a_backlog_that_was_put_away_comes_back_at_once_under_the_wider_limit_of
 
 
 @pytest.mark.parametrize("kind", ["many keys", "no key"])
-def test_a_backlog_that_waits_is_not_written_again_by_who_owns_it_next(desk_with, kind):
+def test_a_backlog_that_waits_for_permits_is_not_written_again_by_its_next_owner(desk_with, kind):
     """Fault: a long backlog, whose rows are all updated again and again while they wait."""
     desk, calls = desk_with(window=20, max_parked=20), Calls()
     desk.outbox.on("Counted", rate="1/h", limit_by="tenant_id", name="limited")(calls.one)
@@ -295,7 +293,7 @@ def test_limits_change_while_a_worker_runs(desk):
 
 @pytest.mark.parametrize("by", ["tenant_id", "tenant", lambda event: event.headers["tenant"]])
 @pytest.mark.parametrize("way", ["sync", "lists"])
-def test_values_take_turns_so_that_none_starves_another_and_no_list_has_two(desk, way, by):
+def test_values_of_limit_by_take_turns_so_that_none_starves_another_and_no_list_has_two(desk, way, by):
     calls = Calls()
     concurrency = register(desk.outbox, calls, way, rate="20/s", limit_by=by)
     desk.publish("great", *range(60), tenant_id="great", headers={"tenant": "great"})
@@ -311,7 +309,7 @@ def test_values_take_turns_so_that_none_starves_another_and_no_list_has_two(desk
         assert len({number == 200 for _, number in events}) == 1
 
 
-def test_what_waits_for_its_turn_waits_behind_one_of_its_lane_that_had_one(desk):
+def test_events_wait_for_a_permit_behind_an_event_of_their_lane_that_had_one(desk):
     calls = Calls()
     desk.outbox.on("Counted", name="limited", rate="3600/h")(calls.one)
     desk.publish("k", *range(5))
@@ -331,7 +329,7 @@ def test_a_list_ends_where_its_lane_has_another_value(desk):
     assert [[number for _, number in events] for _, events in calls.starts] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_where_limit_by_fails_the_event_is_limited_as_one_without_a_value(desk, caplog):
+def test_an_event_whose_limit_by_fails_is_limited_as_one_without_a_value(desk, caplog):
     calls = Calls()
     desk.outbox.on("Counted", at_once=1, limit_by=lambda event: [event.headers["tenant"]])(calls.one)
     desk.publish(None, 1, headers={"tenant": "a"})
@@ -345,7 +343,7 @@ def test_where_limit_by_fails_the_event_is_limited_as_one_without_a_value(desk, 
     assert sum("must return str, int" in each for each in said) == sum("'tenant'" in each for each in said) == 1
 
 
-def test_a_failure_has_its_next_attempt_in_a_turn_too_and_the_circuit_is_asked(desk):
+def test_the_next_attempt_after_a_failure_needs_a_permit_too_and_asks_the_circuit(desk):
     failing = iter([ValueError("no"), OSError("away"), None, None])
 
     def handler(event):

@@ -31,7 +31,7 @@ def only(outbox: Outbox) -> HandlerLimit:
     return found
 
 
-def test_what_waits_is_told_by_handler_and_by_value_until_its_limit_is_lifted(outbox: Outbox) -> None:
+def test_waiting_events_are_counted_by_handler_and_by_value_until_their_limit_is_lifted(outbox: Outbox) -> None:
     seen: list[str] = []
     outbox.on("Paid", name="charge", rate="1/h", limit_by="tenant_id")(lambda event: seen.append(event.tenant_id))
     publish(outbox)
@@ -49,7 +49,7 @@ def test_what_waits_is_told_by_handler_and_by_value_until_its_limit_is_lifted(ou
         assert (only(outbox).rate_text, only(outbox).values, only(outbox).waited) == ("none", (), None)
 
 
-def test_a_handler_that_declares_nothing_is_limited_and_let_go_again(outbox: Outbox) -> None:
+def test_a_handler_that_declares_no_limit_can_be_limited_and_freed_again(outbox: Outbox) -> None:
     seen: list[str] = []
     outbox.on("Paid", name="charge")(lambda event: seen.append(event.tenant_id))
     outbox.limits.set("charge", rate="1/h")
@@ -62,7 +62,7 @@ def test_a_handler_that_declares_nothing_is_limited_and_let_go_again(outbox: Out
         eventually(lambda: outbox.limits.list() == [])
 
 
-def test_the_value_of_events_that_have_none_and_a_function_are_named(outbox: Outbox) -> None:
+def test_a_function_for_limit_by_is_named(outbox: Outbox) -> None:
     def by_city(event: object) -> None:
         return None
 

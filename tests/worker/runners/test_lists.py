@@ -33,7 +33,7 @@ def desk(desk_with):
     return desk_with(retry=f"fixed:{LATER:g}")
 
 
-def test_a_list_takes_what_waits_from_many_aggregates_in_order(desk):
+def test_a_list_takes_waiting_events_of_many_aggregates_in_order(desk):
     taking = Taking()
     desk.outbox.on_batch("Counted", max_size=10)(taking)
     for number in range(20):
@@ -47,7 +47,7 @@ def test_a_list_takes_what_waits_from_many_aggregates_in_order(desk):
         assert mine == sorted(mine)
 
 
-def test_outcomes_are_believed_per_event(desk):
+def test_the_outcomes_that_a_list_returns_are_applied_per_event(desk):
     outcomes = {1: Done(), 2: Dead("bad"), 3: RetryAfter(LATER), 4: ValueError("no"), 5: None}
     desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda numbers: [outcomes[number] for number in numbers]))
     for number in outcomes:
@@ -125,7 +125,7 @@ def test_a_handler_may_ask_for_few_of_a_key_in_a_list(desk):
         assert [number for each in mine for number in each] == list(range(key, 18, 3))
 
 
-def test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both(desk):
+def test_a_list_holds_events_of_one_handler_only_and_a_key_keeps_its_order_across_handlers(desk):
     ran = []
     for event_type in ("Counted", "Weighed"):
 

@@ -98,7 +98,7 @@ def test_a_handler_that_does_not_end_is_named_with_its_event_until_it_ends(desk,
         eventually(desk.all_done)  # a worker that is told to stop begins nothing more, the second event neither
 
 
-def test_it_is_noted_when_something_changes_and_not_again_and_again(desk, notes):
+def test_long_runs_are_noted_when_something_changes_and_not_again_and_again(desk, notes):
     gate, ticks = Gate(), []
     desk.outbox.register(gate.wait, "Counted")
     desk.outbox.observe(Ticks(ticks))
@@ -138,7 +138,7 @@ def test_while_no_handler_runs_for_long_nothing_is_noted(desk, monkeypatch, note
     assert notes == []
 
 
-def test_what_is_noted_is_looked_at_no_oftener_than_it_may_be_noted(monkeypatch):
+def test_a_process_note_is_measured_no_more_often_than_it_may_be_written(monkeypatch):
     """Also if nothing has changed, as in a process that is idle."""
     clock, looks = SimpleNamespace(), list[float]()
     monkeypatch.setattr(process_notes, "time", clock)
@@ -159,7 +159,7 @@ def test_what_is_noted_is_looked_at_no_oftener_than_it_may_be_noted(monkeypatch)
     assert looks == [100.0, 102.0]
 
 
-def test_more_handlers_than_fit_are_counted(desk, notes):
+def test_long_running_handlers_that_do_not_fit_into_the_note_are_counted(desk, notes):
     gate = Gate()
     desk.outbox.register(gate.wait, "Counted")
     for number in range(MAX_NAMED + 3):
@@ -180,7 +180,7 @@ def test_hostile_names_are_cut(desk, notes):
         assert found.aggregate_id == HOSTILE[: MAX_NAME_LENGTH - 1] + "…"
 
 
-def test_a_new_identity_and_a_new_connection_say_it_again(desk, notes):
+def test_long_runs_are_noted_again_under_a_new_identity_and_on_a_new_connection(desk, notes):
     gate = Gate()
     desk.outbox.register(gate.wait, "Counted")
     desk.publish("k", 1)

@@ -99,7 +99,7 @@ async def orm_async(
     [(raw, True), (orm, "sqlalchemy"), (raw_async, True), (orm_async, "sqlalchemy")],
     ids=["raw", "sqlalchemy", "raw-async", "sqlalchemy-async"],
 )
-def test_a_transactional_handler_and_its_providers_share_what_commits(
+def test_a_transactional_handler_and_its_providers_share_one_transaction(
     desk: Desk, handler: Any, transactional: Any
 ) -> None:
     desk.outbox.register(handler, "Counted", transactional=transactional)
@@ -110,7 +110,9 @@ def test_a_transactional_handler_and_its_providers_share_what_commits(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_an_error_of_a_provider_is_the_handlers_and_what_was_opened_is_closed(desk: Desk, is_async: bool) -> None:
+def test_an_error_of_a_provider_counts_as_the_handlers_and_opened_dependencies_are_closed(
+    desk: Desk, is_async: bool
+) -> None:
     told: list[str] = []
 
     def opened() -> Iterator[None]:

@@ -39,14 +39,16 @@ STARTS: dict[str, Callable[[Outbox], object]] = {
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_it_refuses_to_start_before_anything_is_claimed(desk: Desk, start: Callable[[Outbox], object]) -> None:
+def test_a_worker_without_handlers_refuses_to_start_before_anything_is_claimed(
+    desk: Desk, start: Callable[[Outbox], object]
+) -> None:
     desk.publish("k", 1, 2)
     with pytest.raises(RegistrationError, match=f"{LACK}no other subscription has one either$"):
         start(desk.outbox)
     assert untouched(desk.conn)
 
 
-def test_the_error_names_the_subscription_and_those_that_have_handlers(desk: Desk) -> None:
+def test_the_error_names_the_subscription_and_the_subscriptions_that_have_handlers(desk: Desk) -> None:
     for name in ("audit", "mail"):
         desk.outbox.register(desk.note, "Counted", subscription=name)
     with pytest.raises(RegistrationError, match=f"{LACK}there are handlers of 'audit', 'mail'$"):
@@ -56,7 +58,7 @@ def test_the_error_names_the_subscription_and_those_that_have_handlers(desk: Des
         desk.outbox.worker(subscription="bills").start()
 
 
-def test_a_handler_that_is_registered_after_the_worker_was_made_is_none_of_its_own(desk: Desk) -> None:
+def test_a_handler_that_is_registered_after_the_worker_was_made_does_not_belong_to_it(desk: Desk) -> None:
     worker = desk.outbox.worker()
     desk.outbox.register(desk.note, "Counted")
     desk.publish("k", 1)
@@ -67,7 +69,7 @@ def test_a_handler_that_is_registered_after_the_worker_was_made_is_none_of_its_o
     assert desk.numbers() == [1]
 
 
-def test_a_function_that_takes_what_has_no_handler_is_enough(desk_with: Callable[..., Desk]) -> None:
+def test_a_function_for_unroutable_events_is_enough_to_start(desk_with: Callable[..., Desk]) -> None:
     desk = desk_with(on_unroutable=lambda event: desk.note(event))
     desk.publish("k", 1)
     assert desk.outbox.drain()
@@ -75,17 +77,17 @@ def test_a_function_that_takes_what_has_no_handler_is_enough(desk_with: Callable
 
 
 @pytest.mark.parametrize("fate", ["dead", "ignore", "retry"])
-def test_a_fate_for_events_without_handler_is_not_enough(desk_with: Callable[..., Desk], fate: str) -> None:
+def test_a_fixed_fate_for_unroutable_events_is_not_enough_to_start(desk_with: Callable[..., Desk], fate: str) -> None:
     with pytest.raises(RegistrationError, match=LACK):
         desk_with(on_unroutable=fate).outbox.drain()
 
 
-def test_a_worker_that_is_not_enabled_needs_none(desk_with: Callable[..., Desk]) -> None:
+def test_a_worker_that_is_not_enabled_needs_no_handlers(desk_with: Callable[..., Desk]) -> None:
     with desk_with(enabled=False).outbox.worker():
         pass
 
 
-def test_handlers_that_only_worker_processes_know_are_looked_for_there(dsn: str) -> None:
+def test_handlers_from_a_source_are_checked_before_any_process_is_started(dsn: str) -> None:
     """A source that gives another outbox is asked before anything is started."""
     asked = []
 
@@ -108,7 +110,9 @@ def test_a_process_that_finds_no_handlers_ends_the_node_instead_of_being_replace
     assert "subscription 'default' has no handler" in line.getMessage()
 
 
-def test_what_takes_events_without_handler_is_not_counted_as_one(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_fallback_for_unroutable_events_is_not_counted_as_a_handler(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "partbox")
     desk.outbox.register(desk.note, "Counted")
     desk.outbox.register(desk.note, "Paid")

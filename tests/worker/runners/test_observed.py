@@ -129,7 +129,7 @@ KINDS = {each.__name__: each for each in (sync, asynchronous, blocking_loop, bat
         ),
     ],
 )
-def test_every_delivery_is_told_once_whoever_runs_it(desk, witness, kinds, concurrency):
+def test_every_delivery_is_reported_once_whatever_kind_of_handler_runs_it(desk, witness, kinds, concurrency):
     for kind in kinds:
         KINDS[kind](desk, kind, kind)
     with desk.conn.transaction():
@@ -161,7 +161,7 @@ def test_handlers_that_take_turns_in_one_lane_are_counted_apart(desk, witness):
     assert witness.delivered_by() == {"Odd": 10, "Even": 20}
 
 
-def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
+def test_the_time_of_a_slow_handler_is_reported_and_of_no_other(desk, witness):
     @desk.outbox.on("Counted", name="h")
     def handle(event):
         if event.payload["number"] % 5 == 4:
@@ -175,7 +175,7 @@ def test_the_time_of_a_slow_handler_is_told_and_nobody_elses_is(desk, witness):
     assert len(slow) == 4
 
 
-def test_a_runner_whose_handlers_take_long_tells_of_them_before_it_has_walked_all_its_lanes(desk, witness):
+def test_a_runner_reports_slow_handlers_before_it_has_finished_all_its_lanes(desk, witness):
     permits = threading.Semaphore(0)
 
     @desk.outbox.on("Counted", name="h")
@@ -194,7 +194,7 @@ def test_a_runner_whose_handlers_take_long_tells_of_them_before_it_has_walked_al
     assert witness.delivered_by() == {"h": 10}
 
 
-def test_of_a_long_turn_the_first_and_the_last_event_are_told(desk, witness):
+def test_the_first_and_the_last_event_of_a_long_turn_are_reported(desk, witness):
     sync(desk)
     desk.publish("k", *range(40))
     desk.conn.execute("update partbox.record set created_at = created_at - (100 - id) * interval '1 minute'")
@@ -221,7 +221,7 @@ def test_a_list_counts_as_one_handler_however_many_keys_it_has(desk, witness):
     assert {load.running for (load,) in witness.all("loaded")} <= {0, 1}
 
 
-def test_a_full_window_shows_as_one(desk_with):
+def test_a_full_window_shows_in_the_reported_load(desk_with):
     desk, gate = desk_with(window=10), threading.Event()
     witness = desk.outbox.observe(Witness())
 
@@ -241,7 +241,7 @@ def test_a_full_window_shows_as_one(desk_with):
 
 
 @ONE_WAY
-def test_the_hooks_of_dead_letters_are_no_new_parks(desk, witness):
+def test_calls_of_the_dead_letter_hook_are_not_reported_as_new_parks(desk, witness):
     failures = [RuntimeError("not yet")]
 
     @desk.outbox.on_dead_letter
@@ -263,7 +263,7 @@ def test_the_hooks_of_dead_letters_are_no_new_parks(desk, witness):
 
 
 @ONE_WAY
-def test_what_an_open_circuit_refuses_in_a_transaction_took_no_time(desk, witness):
+def test_an_event_that_an_open_circuit_refuses_in_a_transaction_is_reported_without_a_duration(desk, witness):
     @desk.outbox.on("Counted", name="h", transactional=True)
     def handle(event, conn):
         raise DownstreamUnavailable("down")
@@ -331,7 +331,7 @@ UNSUCCESSFUL = {
 }
 
 
-def test_what_does_not_succeed_is_told_with_its_reason_and_is_no_delivery(desk, witness, monkeypatch):
+def test_an_unsuccessful_event_is_reported_with_its_reason_and_not_as_a_delivery(desk, witness, monkeypatch):
     """Each of them has a handler of its own, whose second event meets it; nothing is tried again meanwhile."""
     monkeypatch.setattr(circuit, "FIRST_PROBE", HOUR)
 
@@ -363,7 +363,7 @@ def test_what_does_not_succeed_is_told_with_its_reason_and_is_no_delivery(desk, 
 
 
 @ONE_WAY
-def test_a_worker_is_told_from_its_start_to_its_end(desk, witness):
+def test_a_worker_is_reported_from_its_start_to_its_end(desk, witness):
     sync(desk)
     with desk.outbox.worker():
         desk.eventually(lambda: any(load.partitions == 256 for (load,) in witness.all("loaded")))

@@ -61,7 +61,7 @@ SECOND = {
 }
 
 
-def test_the_second_of_three_fails(desk):
+def test_followers_of_a_failed_event_run_or_wait_as_its_handler_declares(desk):
     """Each of the cases has a handler and an aggregate of its own, with 1, 2 and 3 after a ten of its own."""
     states, delivered = {}, {}
     for tens, (name, (act, on_failure, on_dead, parked, seen)) in enumerate(SECOND.items()):
@@ -99,7 +99,7 @@ def test_each_outcome_has_its_state_and_its_attempts(desk_with):
     assert parked == {name: (state, attempts) for name, (_, state, attempts) in OUTCOMES.items()}
 
 
-def test_done_is_done(desk):
+def test_an_event_whose_handler_returns_done_is_not_parked(desk):
     desk.outbox.register(lambda event: desk.note(event) or Done(), "Counted")
     desk.publish("k", 1, 2)
     assert desk.outbox.drain()
@@ -212,7 +212,7 @@ def test_parked_rows_survive_a_restart_in_their_order(desk):
     assert desk.numbers() == [1, 2, 2, 3, 4]
 
 
-def test_a_retry_needs_no_help(desk_with):
+def test_a_worker_retries_failed_events_by_itself(desk_with):
     desk = desk_with(retry="fixed:0.05")
     handler = Refusal(desk, fail, *range(0, 50, 7))
     desk.outbox.register(lambda event: handler(event) if event.attempt < 3 else desk.note(event), "Counted")

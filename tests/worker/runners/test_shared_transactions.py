@@ -42,7 +42,7 @@ def desk(desk_with: Any, monkeypatch: Any) -> Any:
 
 
 @KINDS
-def test_nothing_that_an_event_sets_holds_for_the_next_one_of_its_transaction(desk: Any, kind: str) -> None:
+def test_no_setting_of_an_event_holds_for_the_next_event_of_its_transaction(desk: Any, kind: str) -> None:
     """Settings, by statement or function, local or not; roles; temporary tables; cursors. None fails of another's."""
     desk.conn.execute("create role visitor")
     try:
@@ -64,7 +64,7 @@ def test_nothing_that_an_event_sets_holds_for_the_next_one_of_its_transaction(de
 
 @KINDS
 @pytest.mark.parametrize("end", [["commit"], ["commit", "begin"], ["commit; begin; insert into effect values (77)"]])
-def test_what_has_run_before_an_event_that_commits_is_done_and_only_that_event_is_charged(
+def test_events_that_ran_before_one_that_commits_are_done_and_only_that_one_is_charged(
     desk: Any, kind: str, end: list[str]
 ) -> None:
     runs = register(desk, kind, max_attempts=1)
@@ -79,7 +79,7 @@ def test_what_has_run_before_an_event_that_commits_is_done_and_only_that_event_i
 
 
 @KINDS
-def test_an_event_that_rolls_back_what_all_did_is_charged_and_the_others_run_again(desk: Any, kind: str) -> None:
+def test_an_event_that_rolls_back_the_transaction_is_charged_and_the_others_run_again(desk: Any, kind: str) -> None:
     register(desk, kind, max_attempts=1)
     ends = ["rollback", "begin"]
     publish(desk, *[[NOTE.format(number), *(ends if number == 5 else [])] for number in range(10)])
@@ -108,7 +108,7 @@ def test_a_lock_that_is_not_free_is_waited_for_without_the_locks_of_others(desk:
 
 @KINDS
 @pytest.mark.parametrize("code", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
-def test_a_conflict_is_charged_only_to_an_event_that_has_it_alone_again_and_again(
+def test_a_conflict_is_charged_only_to_an_event_that_meets_it_repeatedly_when_it_runs_alone(
     desk: Any, kind: str, code: str
 ) -> None:
     runs = register(desk, kind, max_attempts=1)

@@ -103,7 +103,7 @@ def test_no_stop_counts_an_attempt_however_often_the_handler_outlives_it(desk_wi
     assert {kind: set(handler.attempts) for kind, handler in handlers.items()} == with_one
 
 
-def test_nor_one_of_what_was_parked_before(desk_with, let_go):
+def test_no_stop_counts_an_attempt_of_an_event_that_was_parked_before(desk_with, let_go):
     desk = desk_with(drain_timeout=0.1, max_attempts=3, retry="fixed:0.01")
     planter = Planter(desk.conn)
     handlers = {}
@@ -123,7 +123,7 @@ def test_nor_one_of_what_was_parked_before(desk_with, let_go):
     assert {which: set(handler.attempts) for which, handler in handlers.items()} == with_two
 
 
-def test_nor_one_of_what_ran_when_a_process_had_died(desk_with, let_go):
+def test_no_stop_counts_an_attempt_of_a_suspect_that_a_dead_process_left(desk_with, let_go):
     desk = desk_with(drain_timeout=0.1, max_attempts=3, retry="fixed:0.01")
     handlers = [let_go(Long(desk, "sync", event_type)) for event_type in ("Keyed", "Unkeyed")]
     desk.publish("k", 1, event_type="Keyed")
@@ -138,7 +138,7 @@ def test_nor_one_of_what_ran_when_a_process_had_died(desk_with, let_go):
     assert [set(handler.attempts) for handler in handlers] == [{1}, {1}]
 
 
-def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(long):
+def test_a_stop_takes_back_its_own_charge_and_keeps_the_attempts_of_earlier_deaths(long):
     """A stop takes back what its own process charged: the deaths before it keep their attempts."""
     desk, handler = long("sync", max_attempts=5)
     planter = Planter(desk.conn)
@@ -148,7 +148,7 @@ def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(
     assert desk.parked() == [(1, "ready", 2, True)]
 
 
-def test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end(long, monkeypatch):
+def test_a_worker_whose_membership_is_gone_marks_itself_as_draining_when_it_is_stopped(long, monkeypatch):
     """As the children of a supervisor that died."""
     monkeypatch.setattr(EmbeddedWorker, "_run_heartbeat", lambda self: None)
     desk, handler = long("sync")
@@ -160,7 +160,9 @@ def test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end(l
 
 
 @pytest.mark.parametrize("ends", ["raises", "swallows"])
-def test_what_an_async_handler_makes_of_being_cancelled_by_a_stop_is_no_failure_of_it(desk_with, monkeypatch, ends):
+def test_an_async_handler_that_a_stop_cancels_may_raise_or_return_without_a_counted_attempt(
+    desk_with, monkeypatch, ends
+):
     """Drivers turn a cancelling into errors of their own. What there is to save then is saved before the end."""
     join = Dispatcher.join
 

@@ -41,7 +41,7 @@ def test_many_events_share_a_commit(desk: Any) -> None:
     assert transactions < 20
 
 
-def test_a_failed_event_leaves_nothing_behind_and_is_parked_with_the_others_effects(desk: Any) -> None:
+def test_a_failed_event_leaves_no_effect_and_is_parked_while_the_effects_of_others_are_kept(desk: Any) -> None:
     """Neither a row of its flush, nor an object that was never flushed, nor a change to one that others load."""
     refused = {2}
 
@@ -82,7 +82,7 @@ def test_an_event_that_is_not_done_leaves_no_effect(desk: Any) -> None:
     assert effects(desk) == [1]
 
 
-def test_an_error_of_the_flush_is_that_of_its_event_alone(desk: Any) -> None:
+def test_an_error_of_the_flush_is_charged_to_its_event_alone(desk: Any) -> None:
     desk.conn.execute("insert into tally values ('2', 1)")
 
     def handle(event: Any, session: Session) -> None:
@@ -99,7 +99,7 @@ def test_an_error_of_the_flush_is_that_of_its_event_alone(desk: Any) -> None:
     assert "UniqueViolation" in error
 
 
-def test_an_error_that_the_handler_undoes_by_a_savepoint_is_none(desk: Any) -> None:
+def test_an_error_that_the_handler_undoes_by_a_savepoint_is_no_failure(desk: Any) -> None:
     desk.conn.execute("insert into tally values ('k', 1)")
 
     def handle(event: Any, session: Session) -> None:
@@ -119,7 +119,7 @@ def test_an_error_that_the_handler_undoes_by_a_savepoint_is_none(desk: Any) -> N
     assert desk.conn.execute("select total from tally").fetchone() == (4,)
 
 
-def test_an_error_that_the_handler_swallows_is_one_all_the_same(desk: Any) -> None:
+def test_a_database_error_that_the_handler_swallows_is_a_failure_all_the_same(desk: Any) -> None:
     desk.conn.execute("insert into tally values ('k', 1)")
 
     def handle(event: Any, session: Session) -> None:
@@ -160,7 +160,7 @@ RUINS = {
 
 
 @pytest.mark.parametrize("way", [*ENDS, *RUINS])
-def test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone(desk: Any, way: str) -> None:
+def test_ending_the_transaction_of_a_session_is_refused_and_charged_to_its_event_alone(desk: Any, way: str) -> None:
     def handle(event: Any, session: Session) -> None:
         write(event, session)
         session.flush()
@@ -210,7 +210,7 @@ MISUSES = {
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the stream that nobody closes
 @pytest.mark.parametrize("way", MISUSES)
-def test_what_a_handler_does_to_its_session_harms_its_own_event_at_most(desk: Any, way: str) -> None:
+def test_misuse_of_a_session_harms_at_most_the_event_of_its_handler(desk: Any, way: str) -> None:
     def handle(event: Any, session: Session) -> None:
         write(event, session)
         if event.payload["number"] == 3 and event.attempt == 1:

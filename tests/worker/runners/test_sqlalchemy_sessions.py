@@ -19,7 +19,7 @@ def desk(desk_with: Any) -> Any:
     return desk
 
 
-def test_hooks_are_called_behind_the_commit_that_counts_and_not_at_the_savepoint(desk: Any) -> None:
+def test_hooks_are_called_after_the_final_commit_and_not_at_the_savepoint(desk: Any) -> None:
     said: list[tuple[str, int, list[int]]] = []
 
     def handle(happened: Any, session: Session) -> None:
@@ -70,7 +70,7 @@ def test_hooks_of_a_transaction_that_is_rolled_back_are_not_called(desk: Any) ->
     assert ("rolled back", 2) in said
 
 
-def test_a_hook_that_fails_is_told_and_keeps_no_other_from_being_called(desk: Any, caplog: Any) -> None:
+def test_a_hook_that_fails_is_logged_and_keeps_no_other_from_being_called(desk: Any, caplog: Any) -> None:
     said: list[int] = []
 
     def handle(happened: Any, session: Session) -> None:
@@ -110,7 +110,7 @@ def test_the_session_is_of_the_class_that_the_handler_asks_for(desk: Any, asked:
     assert kind in found[0]
 
 
-def test_a_scoped_session_is_that_of_the_event(desk: Any) -> None:
+def test_a_scoped_session_is_the_session_of_the_event(desk: Any) -> None:
     def handle(event: Any, sessions: scoped_session[Session]) -> None:
         assert isinstance(sessions, scoped_session)
         sessions.add(Effect(key=event.aggregate_id, number=event.payload["number"]))
@@ -124,7 +124,7 @@ def test_a_scoped_session_is_that_of_the_event(desk: Any) -> None:
     assert effects(desk) == [1, 2]
 
 
-def test_a_global_scoped_session_can_be_that_of_the_event(desk: Any) -> None:
+def test_a_global_scoped_session_can_be_the_session_of_the_event(desk: Any) -> None:
     sessions = scoped_session(sessionmaker())
 
     def handle(event: Any, session: Session) -> None:
@@ -157,7 +157,7 @@ def test_a_session_that_has_engines_of_its_own_writes_into_the_transaction_all_t
     assert effects(desk) == [1]
 
 
-def test_what_a_handler_publishes_shares_the_fate_of_its_event(desk: Any) -> None:
+def test_events_that_a_handler_publishes_commit_or_roll_back_with_its_event(desk: Any) -> None:
     ran: list[int] = []
 
     def handle(event: Any, session: Session) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from partbox.worker.runners.timeouts import CHECK_INTERVAL, HandlerTimeouts
 
 
-def test_a_poller_that_steps_on_and_on_looks_at_the_handlers_once_in_a_while(monkeypatch: Any) -> None:
+def test_a_poller_that_never_pauses_checks_the_running_handlers_once_in_a_while(monkeypatch: Any) -> None:
     looks: list[float] = []
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("partbox.worker.runners.timeouts.time", SimpleNamespace(monotonic=lambda: clock.now))

@@ -58,7 +58,7 @@ def grouped() -> None:
     raise ExceptionGroup("both", [raised(fails), raised(chained)])
 
 
-def test_it_shows_where_the_error_was_raised_and_what_it_says() -> None:
+def test_a_traceback_shows_where_the_error_was_raised_and_what_it_says() -> None:
     text = trace_of(raised(fails), LIMIT) or ""
     assert text.startswith("Traceback (most recent call last):\n")
     *_, place, line, said = text.splitlines()
@@ -66,7 +66,7 @@ def test_it_shows_where_the_error_was_raised_and_what_it_says() -> None:
     assert (line.strip(), said) == ("raise ValueError(text)", "ValueError: no such customer")
 
 
-def test_it_shows_no_values_but_what_the_error_says() -> None:
+def test_a_traceback_shows_no_values_except_in_the_text_of_the_error() -> None:
     def noted() -> None:
         try:
             fails()
@@ -86,7 +86,7 @@ def test_it_shows_no_values_but_what_the_error_says() -> None:
         (grouped, ["ValueError: the cause", "KeyError: 'the effect'", "ValueError: no such", "ExceptionGroup: both"]),
     ],
 )
-def test_what_led_to_the_error_stands_before_it(call: Callable[[], None], says: list[str]) -> None:
+def test_the_causes_of_an_error_are_shown_before_it(call: Callable[[], None], says: list[str]) -> None:
     text = trace_of(raised(call), LIMIT) or ""
     places = [text.index(each) for each in says]
     assert places == sorted(places)
@@ -100,7 +100,7 @@ def deep(levels: int) -> None:
     fails()
 
 
-def test_of_a_deep_stack_the_last_frames_are_kept() -> None:
+def test_the_last_frames_of_a_deep_stack_are_kept() -> None:
     def up() -> None:
         down(900)
 
@@ -125,7 +125,7 @@ def test_a_long_text_of_the_error_takes_no_room_from_its_frames() -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from([fails, chained, while_handling, grouped, lambda: deep(300)]), st.integers(1, 5_000))
-def test_it_has_at_most_so_many_characters_and_they_are_its_end(call: Callable[[], None], limit: int) -> None:
+def test_a_traceback_is_cut_to_its_limit_of_characters_and_keeps_its_end(call: Callable[[], None], limit: int) -> None:
     error = raised(call)
     cut, whole = trace_of(error, limit), trace_of(error, 1_000_000)
     assert cut is not None
@@ -135,7 +135,7 @@ def test_it_has_at_most_so_many_characters_and_they_are_its_end(call: Callable[[
         assert whole.endswith(cut)
 
 
-def test_what_postgresql_cannot_store_is_spelt_out() -> None:
+def test_characters_that_postgresql_cannot_store_are_escaped() -> None:
     text = trace_of(raised(lambda: fails("a\0b\ud800")), LIMIT) or ""
     text.encode()
     assert r"a\0b\ud800" in text
@@ -188,7 +188,7 @@ def test_frames_of_partbox_below_the_handler_are_kept() -> None:
     assert "partbox/events" in text
 
 
-def test_what_partbox_raises_about_an_event_has_none_and_what_a_handler_raises_so_has() -> None:
+def test_an_error_raised_about_an_event_has_a_traceback_only_if_a_handler_raised_it() -> None:
     def undecodable() -> None:
         raise PayloadError("my own judgement")
 
@@ -200,7 +200,7 @@ def test_what_partbox_raises_about_an_event_has_none_and_what_a_handler_raises_s
         assert trace_of(raised(scope["run"]), LIMIT) is None
 
 
-def test_an_error_that_nobody_has_raised_has_none() -> None:
+def test_an_error_that_nobody_has_raised_has_no_traceback() -> None:
     assert trace_of(ValueError("returned"), LIMIT) is None
     error = ValueError("returned")
     error.__cause__ = raised(fails)
@@ -230,7 +230,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("member", HOSTILE)
-def test_an_error_that_answers_no_question_has_a_traceback_all_the_same(member: str) -> None:
+def test_an_error_whose_attributes_raise_has_a_traceback_all_the_same(member: str) -> None:
     kind: type[BaseException] = type("Hostile", (ValueError,), {member: HOSTILE[member]})
 
     def throws() -> None:
@@ -292,7 +292,7 @@ def test_a_long_chain_is_followed_only_as_far_as_there_is_room() -> None:
     assert asked < 50
 
 
-def test_an_error_that_is_raised_again_and_again_is_not_walked_for_ever() -> None:
+def test_the_frames_of_an_error_that_is_raised_again_and_again_are_not_followed_for_ever() -> None:
     error: BaseException = ValueError("the same")
     frames = raised(fails).__traceback__
     assert frames is not None

@@ -114,7 +114,7 @@ NO_TRACE = {"unroutable": unroutable, "returned": returned}
 
 
 @pytest.mark.parametrize("prepare", NO_TRACE.values(), ids=NO_TRACE)
-def test_what_no_handler_has_raised_shows_none(
+def test_a_failure_that_no_handler_has_raised_has_no_traceback(
     desk: Desk, prepare: Callable[[Desk], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     prepare(desk)
@@ -125,7 +125,7 @@ def test_what_no_handler_has_raised_shows_none(
     assert "Traceback" not in caplog.text
 
 
-def test_an_undecodable_event_shows_none_and_a_handlers_own_judgement_does(
+def test_an_undecodable_event_has_no_traceback_and_a_payload_error_of_a_handler_has_one(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     @desk.outbox.on("Counted")
@@ -146,7 +146,9 @@ def test_an_undecodable_event_shows_none_and_a_handlers_own_judgement_does(
     assert [info is None for _, info in sorted(traced.items())] == [True, False]
 
 
-def test_the_next_error_replaces_it_and_a_deferral_without_one_keeps_it(desk_with: Callable[..., Desk]) -> None:
+def test_the_next_error_replaces_the_traceback_and_a_deferral_without_an_error_keeps_it(
+    desk_with: Callable[..., Desk],
+) -> None:
     desk = desk_with(retry=f"fixed:{HOUR}")
     script = iter([lambda: 1 / 0, lambda: RetryAfter(HOUR), lambda: 42])
     desk.outbox.register(lambda event: next(script)(), "Counted")
@@ -176,7 +178,7 @@ def test_a_replay_keeps_the_error_and_its_traceback(desk: Desk) -> None:
     assert stored == ("ready", f"{dead.error_type}: {dead.error}", dead.traceback)
 
 
-def test_error_limit_is_the_limit_of_both(desk_with: Callable[..., Desk]) -> None:
+def test_error_limit_bounds_the_traceback_too(desk_with: Callable[..., Desk]) -> None:
     desk = desk_with(error_limit=150, max_attempts=1)
     desk.outbox.register(sync, "Counted")
     desk.publish("k", 1)
@@ -186,7 +188,7 @@ def test_error_limit_is_the_limit_of_both(desk_with: Callable[..., Desk]) -> Non
     assert dead.traceback.splitlines()[-1].startswith("ValueError: no such customer")
 
 
-def test_the_log_has_it_at_debug_for_a_retry_and_at_error_for_a_death(
+def test_the_log_has_the_traceback_at_debug_for_a_retry_and_at_error_for_a_death(
     desk_with: Callable[..., Desk], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "partbox")
@@ -206,7 +208,7 @@ def test_the_log_has_it_at_debug_for_a_retry_and_at_error_for_a_death(
         assert "partbox/worker" not in shown
 
 
-def test_an_error_that_is_no_failure_costs_no_row_and_one_that_ends_the_event_has_its_trace(desk: Desk) -> None:
+def test_an_unrecoverable_error_is_stored_with_its_traceback_and_its_cause(desk: Desk) -> None:
     @desk.outbox.on("Counted")
     def refuse(event: Any) -> None:
         raise UnrecoverableError("never") from KeyError("customer")

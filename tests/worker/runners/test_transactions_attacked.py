@@ -146,7 +146,7 @@ def test_a_connection_that_breaks_once_under_a_handler_is_not_the_events_fault(d
     assert desk.parked() == []
 
 
-def test_the_one_that_fails_the_commit_is_found_by_one_search(desk, caplog):
+def test_the_event_that_fails_the_commit_is_found_by_one_search(desk, caplog):
     desk.conn.execute("create table parent (id int primary key)")
     desk.conn.execute("create table child (id int references parent deferrable initially deferred)")
 
@@ -244,7 +244,7 @@ def slow_neighbour(desk, key):
         go_on.set()
 
 
-def test_a_slow_neighbour_is_put_aside_also_while_other_partitions_are_busy(desk):
+def test_a_slow_event_is_parked_for_transactions_of_its_partition_even_while_others_are_busy(desk):
     stop = threading.Event()
 
     def busy(event, conn):
@@ -279,7 +279,7 @@ def test_a_late_event_has_its_effect_once_though_the_cursor_cannot_pass_it_yet(d
     assert effects(desk, "k") == [9]
 
 
-def test_a_late_event_waits_for_what_comes_before_it_also_when_it_was_parked_first(desk, dsn):
+def test_a_late_event_waits_for_earlier_events_of_its_key_even_when_it_was_parked_first(desk, dsn):
     """1 was published before 9, but waits for its turn; 9 comes late, and is parked; then everything is read anew."""
     desk.outbox.register(write, "Counted", transactional=True)
     desk.outbox.register(desk.note, "Plain")

@@ -192,7 +192,7 @@ def test_a_pool_that_only_handlers_use_works(desk, dsn, pool):
     asyncio.run(main())
 
 
-def test_an_error_about_two_loops_has_the_remedy_whatever_client_it_is_of(desk_with):
+def test_an_error_about_two_loops_has_the_remedy_whichever_client_raises_it(desk_with):
     """A future of the application's loop, as the clients of most libraries await one."""
     desk = desk_with(max_attempts=1)
 
@@ -214,7 +214,7 @@ def test_an_error_about_two_loops_has_the_remedy_whatever_client_it_is_of(desk_w
     assert "await answer" in dead.traceback
 
 
-def test_two_loops_of_the_application_are_its_own_business(desk, dsn):
+def test_an_application_may_use_one_pool_in_several_loops_of_its_own(desk, dsn):
     """It may use a pool from several that never run at the same time, and is watched beside a worker alone."""
     of = engine(dsn, "psycopg")
 

@@ -18,7 +18,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[Any]]:
 
 
 @pytest.mark.parametrize("fate", ["dead", "retry", "ignore"])
-def test_it_names_the_type_its_fate_and_what_handlers_take_once(
+def test_the_warning_names_the_type_its_fate_and_the_handled_types_once(
     desk_with: Callable[..., Desk], warnings: Callable[[], list[Any]], fate: str
 ) -> None:
     desk = desk_with(on_unroutable=fate)
@@ -39,7 +39,7 @@ def test_it_names_the_type_its_fate_and_what_handlers_take_once(
     assert second.getMessage().startswith("no handler takes 'Paid' of aggregate type 'Key'")
 
 
-def test_an_async_interceptor_changes_nothing_about_it(desk: Desk, warnings: Callable[[], list[Any]]) -> None:
+def test_an_async_interceptor_does_not_change_the_warning(desk: Desk, warnings: Callable[[], list[Any]]) -> None:
     class Waiting:
         async def before(self, event: object) -> None: ...
 
@@ -53,7 +53,7 @@ def test_an_async_interceptor_changes_nothing_about_it(desk: Desk, warnings: Cal
     assert len(warnings()) == 1
 
 
-def test_other_subscriptions_and_functions_that_decide_are_not_warned_of(
+def test_no_warning_is_logged_for_another_subscription_or_where_a_function_decides(
     desk_with: Callable[..., Desk], warnings: Callable[[], list[Any]]
 ) -> None:
     desk = desk_with(on_unroutable=lambda event: None)
@@ -68,7 +68,7 @@ def test_other_subscriptions_and_functions_that_decide_are_not_warned_of(
     assert warnings() == []
 
 
-def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
+def test_only_a_bounded_number_of_types_is_warned_of_and_remembered(
     desk: Desk, warnings: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unroutable, "MAX_KINDS", 3)
@@ -124,7 +124,7 @@ def test_a_function_decides_what_becomes_of_events_without_a_handler(desk_with, 
     assert desk.done() == 1
 
 
-def test_an_event_without_a_handler_is_looked_at_again_when_there_is_one(desk_with):
+def test_an_event_without_a_handler_is_delivered_when_there_is_one(desk_with):
     desk = desk_with(on_unroutable="retry")
     desk.outbox.register(desk.note, "Other")
     desk.publish("k", 1)
@@ -136,7 +136,7 @@ def test_an_event_without_a_handler_is_looked_at_again_when_there_is_one(desk_wi
     assert desk.seen == [("k", 1, 1)]
 
 
-def test_another_subscription_ignores_what_it_has_no_handler_for(desk):
+def test_another_subscription_ignores_events_that_it_has_no_handler_for(desk):
     desk.outbox.subscriptions.create("other", start="beginning")
     desk.outbox.register(desk.note, "Counted", subscription="other")
     desk.publish("k", 1, event_type="Unknown")

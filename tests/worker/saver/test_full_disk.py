@@ -53,7 +53,7 @@ def disk(desk, caplog):
 
 
 @pytest.mark.parametrize("what", [SAVES, PARKS])
-def test_what_cannot_be_saved_is_saved_when_there_is_room_again(desk, disk, what):
+def test_progress_that_cannot_be_saved_is_saved_when_there_is_room_again(desk, disk, what):
     failed = set()
 
     def handle(event):
@@ -95,7 +95,7 @@ def test_a_transactional_handler_is_not_to_blame_for_a_save_that_finds_no_room(d
     assert {attempt for _, _, attempt in desk.seen} == {1}
 
 
-def test_a_lease_that_cannot_be_renewed_stops_the_starts_and_is_taken_up_again(desk_with, caplog):
+def test_no_handler_starts_while_the_lease_cannot_be_renewed_and_delivery_goes_on_afterwards(desk_with, caplog):
     desk = desk_with(lease=2, heartbeat=0.1)
     disk = Disk(desk, caplog)
     desk.outbox.register(desk.note, "Counted")

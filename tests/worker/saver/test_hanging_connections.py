@@ -103,7 +103,7 @@ def test_a_backend_that_is_stopped_costs_no_events(own_server, caplog, name):
     desk.conn.close()
 
 
-def test_what_is_done_when_the_savers_connection_hangs_is_saved_by_a_graceful_stop_over_another(desk, proxy):
+def test_a_graceful_stop_saves_over_another_connection_when_that_of_the_saver_hangs(desk, proxy):
     stop_beside_a_saver_that_hangs(desk, proxy)
 
 

@@ -63,7 +63,7 @@ class Teller:
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("transactional", [False, True])
-def test_each_delivery_was_between_the_times_that_are_told(desk_with, dsn, transactional):
+def test_each_delivery_happened_between_the_times_that_are_noted(desk_with, dsn, transactional):
     """Beside transactions that commit late, with handlers that end out of order, and workers one after the other."""
     seed = random.randrange(1_000_000)
     desk, teller, rand = desk_with(retry="fixed:0s"), Teller(seed), random.Random(seed)
@@ -125,7 +125,7 @@ def test_nothing_is_noted_where_no_history_is_kept(desk_with):
     assert counted(desk) == 0
 
 
-def test_what_was_read_before_a_lost_connection_was_read():
+def test_progress_notes_include_records_that_were_read_before_a_lost_connection():
     """It may have been done then, though it is read anew from the saved cursor."""
     claimed = OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)
     partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
@@ -140,7 +140,7 @@ def test_what_was_read_before_a_lost_connection_was_read():
 
 
 @pytest.mark.parametrize("is_in_flight", [False, True])
-def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(is_in_flight):
+def test_progress_that_was_saved_before_a_lost_connection_is_noted_at_the_release(is_in_flight):
     """Though nothing has become of anything since, or the next owner would be told to have delivered it."""
     claimed = OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)
     partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
@@ -155,7 +155,7 @@ def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(is_in_f
     assert partition.build_note(0, 4.0, release=True) is None
 
 
-def test_the_first_events_of_each_owner_have_its_name_though_they_were_published_before_it_came(desk):
+def test_the_first_events_of_an_owner_carry_its_name_though_they_were_published_before_it_came(desk):
     """While it works, when it has gone, and after the next one has taken its partitions over."""
     desk.outbox.register(desk.note, "Counted")
     unnamed = "select count(*), count(*) filter (where process is null) from partbox.delivery"
@@ -168,7 +168,7 @@ def test_the_first_events_of_each_owner_have_its_name_though_they_were_published
         assert desk.conn.execute(unnamed).fetchone() == (100 * turn, 0)
 
 
-def test_what_a_subscription_got_that_was_made_after_its_publishing_was_delivered(desk):
+def test_an_event_published_before_its_subscription_was_made_is_shown_as_delivered(desk):
     desk.publish("k", 1)
     desk.outbox.subscriptions.create("later")
     desk.outbox.register(desk.note, "Counted", subscription="later")

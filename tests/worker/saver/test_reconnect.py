@@ -118,9 +118,7 @@ def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_agai
 
 @pytest.mark.parametrize("key", ["k", None], ids=["of an aggregate", "of none"])
 @pytest.mark.parametrize("attempts", [1, 2], ids=["new", "parked"])
-def test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once(
-    desk_with, key, attempts
-):
+def test_a_handler_that_runs_through_a_lost_connection_and_a_release_is_not_repeated(desk_with, key, attempts):
     desk, started, release = desk_with(retry="fixed:0"), threading.Event(), threading.Event()
 
     def handle(event):
@@ -140,7 +138,7 @@ def test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_parti
     assert desk.numbers(key) == [1] * attempts
 
 
-def test_a_list_that_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once(desk):
+def test_a_list_that_runs_through_a_lost_connection_and_a_release_is_not_repeated(desk):
     started, release = threading.Event(), threading.Event()
 
     def handle(events):

@@ -47,7 +47,7 @@ def publish(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("failing", [(), (2,), (3, 4)], ids=["none fails", "one fails", "two fail"])
-def test_what_an_outage_parks_at_once_is_written_by_one_call_after_the_other(desk, monkeypatch, failing):
+def test_events_that_an_outage_parks_at_once_are_written_by_several_calls(desk, monkeypatch, failing):
     calls = Calls(monkeypatch, *failing)
     desk.outbox.register(lambda event: desk.note(event) or Dead("the downstream is gone"), "Counted")
     publish(desk)
@@ -59,7 +59,7 @@ def test_what_an_outage_parks_at_once_is_written_by_one_call_after_the_other(des
     assert all(desk.numbers(key) == [1, 2, 3] for key in KEYS)
 
 
-def test_a_partition_that_is_lost_in_one_call_leaves_its_neighbours_and_the_next_calls_to_be_saved(desk, monkeypatch):
+def test_a_partition_lost_in_one_call_does_not_keep_its_neighbours_and_later_calls_from_saving(desk, monkeypatch):
     calls = Calls(monkeypatch)
     desk.outbox.register(lambda event: desk.note(event) or Dead("the downstream is gone"), "Counted")
     publish(desk)

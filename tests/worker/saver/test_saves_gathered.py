@@ -63,25 +63,25 @@ def saving(monkeypatch: pytest.MonkeyPatch) -> Saving:
     return Saving(monkeypatch)
 
 
-def test_few_events_wait_for_more_and_not_for_long(saving: Saving) -> None:
+def test_few_finished_events_wait_briefly_for_more_before_they_are_saved(saving: Saving) -> None:
     saving.done(3)
     assert not saving.saves()
     saving.clock.now += MAX_DELAY + 0.001
     assert saving.saves()
 
 
-def test_the_first_events_after_a_while_do_not_wait(saving: Saving) -> None:
+def test_the_first_finished_events_after_a_while_are_saved_at_once(saving: Saving) -> None:
     saving.clock.now += 10
     saving.done(1)
     assert saving.saves()
 
 
-def test_many_events_do_not_wait(saving: Saving) -> None:
+def test_many_finished_events_are_saved_at_once(saving: Saving) -> None:
     saving.done(FEW_FINISHED)
     assert saving.saves()
 
 
-def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
+def test_no_save_waits_while_there_is_a_backlog(saving: Saving) -> None:
     """It is a save that makes room for more."""
     saving.done(1)
     assert not saving.saves()
@@ -90,7 +90,7 @@ def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
     assert (saving.wakeup.is_set(), saving.wakeup.was_interrupted) == (True, False), "it reads on as it was"
 
 
-def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
+def test_a_parked_event_is_saved_at_once_and_wakes_the_poller(saving: Saving) -> None:
     event = DeliveredEvent(row(7), ClaimContext(1, "default", Codecs()))
     with saving.engine.lock:
         saving.partition.progress.take_page(saving.partition.progress.page, [], [7])
@@ -101,7 +101,7 @@ def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> No
     assert (saving.wakeup.is_set(), saving.wakeup.was_interrupted) == (True, True)
 
 
-def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
+def test_a_release_is_saved_at_once_and_wakes_the_poller(saving: Saving) -> None:
     saving.done(1)
     with saving.engine.lock:
         saving.partition.drain()
