@@ -46,7 +46,8 @@ def publish(outbox: Outbox, *numbers: int, event_type: str = "Counted", key: str
 @contextmanager
 def root_logger() -> Iterator[logging.Logger]:
     """A root logger without handlers in the place of the test's own."""
-    root = logging.RootLogger(logging.WARNING)
+    root, get_logger = logging.RootLogger(logging.WARNING), logging.getLogger
+    # Loggers that have a name stay as they are: a module that is imported meanwhile may set the level of its own.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(logging, "getLogger", lambda *names: root)
+        patched.setattr(logging, "getLogger", lambda name=None: get_logger(name) if name else root)
         yield root
