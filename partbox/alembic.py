@@ -55,8 +55,8 @@ class PartboxDowngrade(MigrateOperation):
     def partbox_downgrade(cls, operations: Operations) -> None:
         """Refuse to downgrade a partbox schema, by a SchemaError that names the alternatives."""
         raise SchemaError(
-            "the schema of partbox goes forward only: leave it as it is, for programs of before work on it unless a "
-            "migration is marked as breaking; `drop schema partbox cascade` removes it with every event"
+            "migrations of partbox only go forward: leave the schema as it is, because older programs work on it "
+            "unless a migration is marked as breaking; `drop schema partbox cascade` removes the schema with all events"
         )
 
 
@@ -124,7 +124,7 @@ def _check_connection(conn: Connection) -> None:
     if level != "read committed":
         raise SchemaError(
             f"the transaction of Alembic is {level.upper()}, and partbox_upgrade needs READ COMMITTED: set "
-            "isolation_level of its engine in env.py"
+            "isolation_level of the engine in env.py"
         )
 
 

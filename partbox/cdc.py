@@ -56,7 +56,7 @@ class TopicRoute:
         fields = [field for _, field in pieces if field is not None]
         for field in fields:
             if field not in TOPIC_FIELDS:
-                raise SettingsError(f"topic {template!r} names {{{field}}}: there are {_THERE}")
+                raise SettingsError(f"topic {template!r} names {{{field}}}: the fields are {_THERE}")
         if len(fields) > 1:
             raise SettingsError(f"topic {template!r} names {len(fields)} fields: Debezium's router takes one")
         if not template or not all(_LEGAL.fullmatch(text) for text, _ in pieces):

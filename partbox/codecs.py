@@ -126,7 +126,7 @@ class Codecs:
         codec = self._by_type.get(kind)
         if codec is None and not isinstance(value, bytes):
             raise PublishError(
-                f"no codec for content type {kind[:100]!a}: give it to Outbox(codecs=…), or the payload as bytes"
+                f"no codec for content type {kind[:100]!a}: pass one to Outbox(codecs=…), or give the payload as bytes"
             )
         if codec is None:
             return Encoded(None, value, kind, True)
@@ -162,7 +162,7 @@ class Codecs:
             return data
         if codec is None:
             name = (content_type or JSON)[:100]
-            raise PayloadError(f"no codec for content type {name!a}: give it to Outbox(codecs=…) here too")
+            raise PayloadError(f"no codec for content type {name!a}: pass one to Outbox(codecs=…) here too")
         try:
             return codec.decode(data)
         except Exception as error:
@@ -188,7 +188,7 @@ def _format_reason(error: Exception, codec: Codec) -> str:
 
 def _refuse_nul(text: str) -> str:
     if _NUL.search(text):
-        raise ValueError("a NUL character, which PostgreSQL cannot hold; remove it, or publish bytes")
+        raise ValueError("it holds a NUL character, which PostgreSQL cannot store; remove it, or publish bytes")
     return text
 
 

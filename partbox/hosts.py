@@ -47,13 +47,13 @@ def refuse_green_threads() -> None:
     """Raise PartboxError if gevent or eventlet has patched this process, in which a worker's threads would stop."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
-            "gevent has patched threads since partbox was imported, and a worker would stand still: call "
+            "gevent has patched threads since partbox was imported, and a worker would hang: call "
             "monkey.patch_all() before the first import of partbox"
         )
     if _is_patched_by_eventlet():
         raise PartboxError(
-            "eventlet has patched threads, and psycopg would block all of them: publish here, and deliver by "
-            "`partbox worker` with a module that does not patch"
+            "eventlet has patched threads, and psycopg would block all green threads: publish here, and deliver by "
+            "`partbox worker` with a module that does not patch threads"
         )
 
 
@@ -67,8 +67,9 @@ def warn_of_uwsgi(subscription: str) -> None:
     if _is_enabled(uwsgi.opt.get("enable-threads")) or _is_enabled(uwsgi.opt.get("threads")):
         return
     text = (
-        "uWSGI loads the application before it forks, without --enable-threads: this worker delivers in no process "
-        "that serves, if at all: give uWSGI --enable-threads and --lazy-apps, or run `partbox worker` beside it"
+        "uWSGI loads the application before it forks, without --enable-threads: this worker delivers nothing in "
+        "processes that serve requests, and perhaps nothing at all: give uWSGI --enable-threads and --lazy-apps, or "
+        "run `partbox worker` beside uWSGI"
     )
     log_event(log, "before_fork", text, subscription=subscription)
 

@@ -27,8 +27,8 @@ AnyEvent = DeliveredEvent | Event | UUID | str
 LONGEST = 255
 _CALLS = ("call first_time", "await first_time_async")
 TRIGGER_BLOCKS_INBOX = (
-    "a trigger keeps rows out of table {}.inbox, so an event that comes again would not be known: drop the trigger, "
-    "and try the transaction again"
+    "a trigger keeps rows out of table {}.inbox, so a second delivery of an event would go unnoticed: drop the "
+    "trigger, and try the transaction again"
 )
 _CONFLICT_LINE = "Conflicting Tuples: 1"
 

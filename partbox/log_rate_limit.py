@@ -27,7 +27,7 @@ class LogRateLimiter:
         held = self.admit(kind, time.monotonic())
         if held is None:
             return logging.DEBUG, ""
-        return level, f" (and {held} times more since this was last said)" if held else ""
+        return level, f" (and {held} times more since this was last logged)" if held else ""
 
     def admit(self, kind: Hashable, now: float) -> int | None:
         """Return the number of lines of this kind suppressed since the last one, or None to suppress this one."""

@@ -190,7 +190,7 @@ class Collector:
                 raise
             gathered.published += taken
         raise PublishError(
-            f"each of {MAX_ROUNDS} publishes has brought about more events: a hook must not always add one"
+            f"each of {MAX_ROUNDS} rounds of publishing has added more events: a hook must not always add one"
         )
 
     def _write_events(self, session: Session, events: list[Any]) -> None:
@@ -216,8 +216,8 @@ def _find_listen_target(target: Any) -> Any:
     if (aio := _find_loaded_asyncio()) and (found := _find_async_target(aio, target)):
         return found
     raise RegistrationError(
-        f"{target!r} makes no sessions of SQLAlchemy: give a sessionmaker, a Session or a class of such, or an "
-        "asynchronous one"
+        f"{target!r} makes no SQLAlchemy sessions: give a sessionmaker, a Session, a class of sessions, or an "
+        "asynchronous variant of one"
     )
 
 

@@ -104,10 +104,10 @@ def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str
         return None
     found = list_blockers(conn, "archive_holders", settings.schema_name)
     if not found:
-        return "a transaction was in the way that has just ended: repeat this"
+        return "a transaction that was in the way has just ended: try again"
     return (
-        f"{describe_blockers(found)} in the way, for what {'it' if len(found) == 1 else 'they'} may "
-        f"still write goes before"
+        f"{describe_blockers(found)} in the way: records that {'it' if len(found) == 1 else 'they'} may "
+        f"still write come first"
     )
 
 

@@ -22,8 +22,8 @@ REMEDIES: Final = {
     errno.EDQUOT: "make room there",
     errno.ENOENT: "create it, or name another place",
     errno.ENOTDIR: "name a directory",
-    errno.EACCES: "give this user the right to it",
-    errno.EPERM: "give this user the right to it",
+    errno.EACCES: "give this user access to it",
+    errno.EPERM: "give this user access to it",
     errno.EROFS: "mount it so that it can be written",
 }
 
@@ -54,7 +54,7 @@ def _find_remedy(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return REMEDIES[errno.EACCES]
     number = error.errno if isinstance(error, OSError) else None
-    return REMEDIES.get(number or 0, "see that it can be reached, and with which credentials")
+    return REMEDIES.get(number or 0, "check that it can be reached, and check the credentials")
 
 
 def import_library(module: str, extra: str = "archive") -> Any:

@@ -117,10 +117,10 @@ def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
         yield from _read_chunks(zstd.ZstdFile(file))
     except EOFError:
         raise PartboxError(
-            f"archive file {display_name!r} is cut short: take another copy of it, or remove it"
+            f"archive file {display_name!r} is cut short: restore it from another copy, or remove it"
         ) from None
     except zstd.ZstdError as error:
-        raise PartboxError(f"archive file {display_name!r} is damaged: {error}: take another copy of it") from None
+        raise PartboxError(f"archive file {display_name!r} is damaged: {error}: restore it from another copy") from None
 
 
 FILE_SUFFIXES: Final = (SUFFIX, ".jsonl")
@@ -229,7 +229,7 @@ def _read_number(fields: dict[str, Any], name: str, most: int) -> int:
 def _read_text(fields: dict[str, Any], name: str) -> Any:
     value = fields.get(name)
     if value is not None and (not isinstance(value, str) or "\0" in value):
-        raise ValueError(f"its {name} is no text that PostgreSQL holds")
+        raise ValueError(f"its {name} is no text that PostgreSQL can store")
     return value
 
 

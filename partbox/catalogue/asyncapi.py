@@ -66,7 +66,7 @@ def make_target_function(targets: Iterable[RelayTarget], topic: str | None) -> C
 def _build_channel(address: str, messages: Document) -> Document:
     made: Document = {"address": address, "messages": messages}
     if "{tenant_id}" in address:
-        made["parameters"] = {"tenant_id": {"description": "The tenant of the event; none without one."}}
+        made["parameters"] = {"tenant_id": {"description": "The tenant of the event; `none` if it has no tenant."}}
     return made
 
 
@@ -117,14 +117,14 @@ def _build_headers(form: EventForm, prefix: str) -> Document:
     text = {"type": "string"}
     attributes: Document = {
         "specversion": {"const": "1.0"},
-        "id": {**text, "format": "uuid", "description": "The same whenever the event is sent again."},
+        "id": {**text, "format": "uuid", "description": "The event id: the same whenever the event is sent again."},
         "source": {**text, "examples": [SOURCE]},
         "type": {"const": form.name},
         "time": {**text, "format": "date-time"},
         "dataschema": {"const": dataschema_of(form.name, form.version)},
         "aggregatetype": {"const": form.aggregate_type},
-        "subject": {**text, "description": "The aggregate id; absent without one."},
-        "partitionkey": {**text, "description": "The aggregate id, by which events are in order."},
+        "subject": {**text, "description": "The aggregate id; absent if the event has none."},
+        "partitionkey": {**text, "description": "The aggregate id: events with the same id are in order."},
         "tenantid": text,
     }
     always = ["specversion", "id", "source", "type", "time", "aggregatetype"]

@@ -60,12 +60,12 @@ _LOG: Final = "reading the log"
 _CONSUMERS: Final = "consumers"
 
 _REMEDIES: Final = {
-    MisfitKind.TYPE: "leave it, and add a field for the new form",
+    MisfitKind.TYPE: "leave it as it was, and add a field for the new form",
     MisfitKind.VALUE: "leave the values as they are",
     MisfitKind.RULE: "leave the rule as it is",
     MisfitKind.MISSING: "give it a default",
     MisfitKind.GONE: "keep it",
-    MisfitKind.REFUSED: "allow fields that it does not know",
+    MisfitKind.REFUSED: "allow unknown fields",
     MisfitKind.OPEN: "leave it as it was",
 }
 
@@ -77,7 +77,7 @@ _TEXTS: Final = {
     (MisfitKind.REFUSED, True): "is refused now",
     (MisfitKind.REFUSED, False): "is new, and consumers refuse fields that they do not know",
     (MisfitKind.OPEN, True): "refuses fields that it does not know",
-    (MisfitKind.OPEN, False): "may have fields that nobody has named",
+    (MisfitKind.OPEN, False): "may have fields that the schema does not name",
 }
 
 
@@ -97,7 +97,7 @@ def report_removed_event(old: EventForm, file: str) -> EventChange:
     """Return the change that reports an event type that no longer has a class."""
     # `file` contains its schema.
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
-    return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
+    return EventChange(old.name, f"version {old.version} has no class any more", True, False, remedy)
 
 
 def _find_version_change(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
@@ -163,7 +163,7 @@ def _format_misfit(misfit: Misfit, *, from_log: bool) -> str:
         case MisfitKind.VALUE if from_log:
             return f"lost the value {was}" if was else f"takes only {now} now"
         case MisfitKind.VALUE:
-            return f"may be {now}" if now else f"may be other than {was} now"
+            return f"may be {now}" if now else f"may have values other than {was} now"
         case MisfitKind.MISSING if from_log:
             return "is required now" if was == "a field" else "is new, and required"
     return _TEXTS[misfit.kind, from_log]
@@ -206,7 +206,7 @@ def _find_renamed(
         like = [path for path in like if path in changes] or like
         if len(like) == 1:
             now = like[0].rpartition(".")[2]
-            remedy = _add_version_remedy(f"keep its name, as an alias of {now}", form)
+            remedy = _add_version_remedy(f"keep the old name as an alias of {now}", form)
             what = f"is called {now} now"
             changes[misfit.path] = replace(changes[misfit.path], what=what, breaks_log=True, remedy=remedy)
             yield like[0]

@@ -28,7 +28,7 @@ def _list_fact_lines(entry: CatalogueEntry) -> Iterator[str]:
     for name, value in (
         ("version", entry.version),
         ("aggregate type", entry.aggregate_type or "any"),
-        ("key", entry.key or "none: its events have no order"),
+        ("key", entry.key or "none: events of this type have no order"),
         ("tenant", entry.tenant),
     ):
         if value and (entry.cls or name == "aggregate type"):

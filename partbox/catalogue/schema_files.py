@@ -116,4 +116,4 @@ def _find_event_changes(
     try:
         return compare_forms(old, new, upcasts.get(old.name, ()))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        raise PartboxError(f"{path} holds no JSON Schema that can be read: write it anew with --json-schema") from None
+        raise PartboxError(f"{path} holds no JSON Schema that can be read: write it again with --json-schema") from None

@@ -26,7 +26,7 @@ HEAD = """\
 
 This page is generated: `partbox --markdown > docs/cli.md`.
 
-Exit codes: 0 = done, 1 = it could not be done, and one line says why, 2 = wrong usage. Every command answers `--help`.
+Exit codes: 0 = done, 1 = failed, and one line says why, 2 = wrong usage. Every command answers `--help`.
 Every [setting](settings.md) is an option of each command that uses settings, such as `--lease 10s` or `--pooler`.
 """
 
@@ -65,40 +65,44 @@ class CommandEntry(NamedTuple):
 
 ENTRIES = (
     CommandEntry(
-        START, "demo", "Watch it work: orders are delivered while processes are killed.", takes_settings=False
+        START, "demo", "Watch partbox work: orders are delivered while processes are killed.", takes_settings=False
     ),
     CommandEntry(START, "init", "Create the schema in a database: the first thing to do."),
     CommandEntry(RUN, "worker", "Deliver events to the handlers of MODULE:OUTBOX until stopped."),
     CommandEntry(RUN, "relay", "Send every event to a broker, in order per aggregate, until stopped."),
     CommandEntry(LOOK, "status", "Worker processes, partitions by owner, and the backlog."),
     CommandEntry(LOOK, "find", "Where an event is, and what became of it."),
-    CommandEntry(LOOK, "top", "The same, live on the whole terminal."),
-    CommandEntry(LOOK, "dashboard", "The same, live in a browser."),
+    CommandEntry(LOOK, "top", "The status, live on the whole terminal."),
+    CommandEntry(LOOK, "dashboard", "The status, live in a browser."),
     CommandEntry(LOOK, "config", "Every setting: its value, its origin, and its meaning."),
-    CommandEntry(LOOK, "segments", "The pieces of the log, and what keeps each of them."),
+    CommandEntry(LOOK, "segments", "The segments of the log, and why each is kept."),
     CommandEntry(LOOK, "actions", "What operators did: who, when, on what, how many."),
     CommandEntry(MEND, "doctor", "Diagnose: causes of trouble, evidence, remedies."),
     CommandEntry(OPERATE, "migrate", "Bring the schema to this version, after an upgrade."),
     CommandEntry(OPERATE, "import", "Take over the table of another outbox, while it is written to."),
-    CommandEntry(OPERATE, "purge", "Delete what has expired; workers do it by themselves."),
-    CommandEntry(OPERATE, "rebase", "Let a schema that came from a dump go on here."),
+    CommandEntry(OPERATE, "purge", "Delete expired records; workers do so by themselves."),
+    CommandEntry(OPERATE, "rebase", "Adopt a schema that was restored from a dump."),
     CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", takes_settings=False),
     CommandEntry(DEVELOP, "metrics", "The metrics that a worker shows to Prometheus."),
     CommandEntry(
         DEVELOP,
         "bench",
-        "Measure the budgets on your database, beside raw PostgreSQL.",
+        "Measure performance on your database, beside raw PostgreSQL.",
         takes_settings=False,
         extra="lab",
     ),
     CommandEntry(
-        DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", takes_settings=False, extra="lab"
+        DEVELOP,
+        "chaos",
+        "Break a cluster on purpose, and check whether it lost events.",
+        takes_settings=False,
+        extra="lab",
     ),
-    CommandEntry(MEND, "cancel", "A delayed event that is not to run after all."),
+    CommandEntry(MEND, "cancel", "Cancel a delayed event before its time comes."),
     CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", is_group=True),
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", is_group=True),
     CommandEntry(OPERATE, "limit", "How often handlers may be called: list, set, reset.", is_group=True),
-    CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", is_group=True),
+    CommandEntry(RUN, "cdc", "Let Debezium send every event from the WAL, instead of a relay.", is_group=True),
     CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", is_group=True),
     CommandEntry(
         DEVELOP,

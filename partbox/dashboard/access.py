@@ -24,9 +24,9 @@ ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 May = Callable[[Request, str], Awaitable[object] | object]
 
 MIN_TOKEN_LENGTH = 16  # characters
-NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"  # noqa: S105
-NO_PAYLOADS = "payloads are not shown here: the setting http_payloads allows it to those who have the token"
-ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
+NO_TOKEN = "this needs a token, and none is set: set PARTBOX_HTTP_TOKEN for the process that serves the page"  # noqa: S105
+NO_PAYLOADS = "payloads are not shown here: the setting http_payloads shows them to holders of the token"
+ELSEWHERE = "this page is served at 127.0.0.1 and localhost only: use one of these names, or send the token"
 TOKEN_HOLDER = "the holder of the page's token"  # noqa: S105
 NOT_ALLOWED = "you may not {action} here: the application that serves this page decides who may"
 FOREIGN = "this request comes from another site"

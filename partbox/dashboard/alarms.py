@@ -29,13 +29,13 @@ def find_alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[
             WARN,
             "paused",
             f"Subscription {cut_text(cluster.subscription)} has been paused{_format_pause_age(cluster, at)}: {nothing}",
-            ("Resume it when what it was paused for is over: the log is kept until then.",),
+            ("Resume the subscription when the reason for the pause is gone: the log is kept until then.",),
             actions=("resume",),
             subscription=cluster.subscription,
             since=cluster.paused_at,
         )
     if not living:
-        silent = " Those that were there are silent." if cluster.instances else ""
+        silent = " The earlier processes are silent." if cluster.instances else ""
         quoted = quote(cut_text(cluster.subscription) or cluster.subscription)
         named = "" if cluster.subscription == "default" else f" --subscription {quoted}"
         remedy = f"Start some: `partbox worker MODULE:OUTBOX{named}`"
@@ -48,7 +48,7 @@ def find_alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[
             "unowned",
             f"{cluster.unowned} of {cluster.sums.partitions} partitions have had no owner for {unowned_for:.0f} s: "
             "their events wait.",
-            ("See the log of the supervisor that plans.",),
+            ("See logs of the supervisor that assigns partitions.",),
             since=at - timedelta(seconds=unowned_for),
         )
 

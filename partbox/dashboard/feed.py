@@ -91,7 +91,9 @@ class Diagnosis:
         except Exception as error:
             # A bug in a check must not break the page.
             if not isinstance(error, psycopg.Error | PartboxError):
-                log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
+                log_event(
+                    log, "loop_error", "doctor's checks failed for the live page: %s", error, trace=error, loop="page"
+                )
             self.error = format_error(error)
         self._next_due = self._clock() + max(EXAMINE_PAUSE, SHARE * (self._clock() - began))
 
@@ -197,7 +199,7 @@ class Feed:
         except Exception as error:
             # A bug of partbox must not make viewers wait for ever.
             if not isinstance(error, psycopg.Error | PartboxError):
-                log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
+                log_event(log, "loop_error", "the live page cannot be refreshed: %s", error, trace=error, loop="page")
             self._error = format_error(error)
         self._refreshed_at = time.monotonic()
 

@@ -71,7 +71,7 @@ def _merge_problems(alike: Sequence[Problem], most: Mapping[str, int]) -> Proble
     worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
     names = ", ".join(cut_text(each.subscription) or "" for each in others[: FEW - 1])
     more = f"{names} and {len(alike) - FEW:,} more"
-    return replace(worst, text=f"{worst.text} The same is true of {len(others):,} others: {more}.")
+    return replace(worst, text=f"{worst.text} The same is true of {len(others):,} other subscriptions: {more}.")
 
 
 def select_problems(

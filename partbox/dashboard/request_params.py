@@ -44,7 +44,7 @@ def parse_action_params(body: bytes) -> ActionParams:
     for name, value in made.filters.items():
         # An ignored filter would make the action larger than intended.
         if name not in FILTERS:
-            raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")
+            raise PartboxError(f"filters: {name[:40]!r} is not one of {', '.join(FILTERS)}")
         if not value:
             raise PartboxError(f"filters: {name} '' is empty: give it a value, or leave it out")
     return made

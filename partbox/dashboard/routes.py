@@ -40,7 +40,7 @@ STREAM_SECONDS = 15.0
 MOST_LAGS = 20  # subscriptions
 # Simultaneous viewers. A stream holds a connection as long as its page is open, and probes need some too.
 MOST_STREAMS = 50
-TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
+TOO_MANY = f"{MOST_STREAMS} pages are open already: close one, and this page will connect"
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -236,7 +236,7 @@ class PageRoutes:
         async def endpoint(request: Request) -> Response:
             params = await _read_body(request)
             if params.records:
-                raise PartboxError("records: this order is for all that match its filters: leave them out")
+                raise PartboxError("records: this action is for all records that match its filters: leave records out")
             work = acting_as(request.state.identity)(partial(act, **params.filters, subscription=params.subscription))
             return StreamingResponse(stream_progress(work, self._single_flight.forget_answers), headers=DATA | LINES)
 
@@ -265,7 +265,7 @@ def _find_action(path: str) -> Action:
 async def _read_body(request: Request) -> ActionParams:
     # The body must be JSON, because no form of another site can send JSON.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise PartboxError("the request must be of content type application/json")
+        raise PartboxError("the request must have the content type application/json")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -278,7 +278,7 @@ def _parse_record_id(request: Request) -> int:
     # A path converter of Starlette would fail on a wrong id.
     found = request_params.parse_number(request.path_params, "record")
     if not 0 < found <= MAX_BIGINT:
-        raise PartboxError(f"record {found} is no id of a record")
+        raise PartboxError(f"record {found} is not a record id")
     return int(found)
 
 

@@ -284,7 +284,7 @@ def _describe_refusal(error: psycopg.OperationalError) -> str:
     return (
         f"a connection pooler, such as PgBouncer, refuses the options of a session ({error_text}): set "
         f"PARTBOX_POOLER=1 or "
-        "give --pooler; `partbox doctor` then says what the role must carry instead"
+        "give --pooler; `partbox doctor` then says which settings the role needs instead"
     )
 
 
@@ -306,15 +306,15 @@ def check_server(conn: Conn, schema: str) -> None:
     row = conn.execute(load_query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row
     if standby:
-        raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
+        raise SchemaError("this server is a standby: workers poll the primary only (give its DSN)")
     if not readable:
         raise TransientSchemaError(
             f'no privilege on sequence "{schema}".record_id_seq: grant select on it to the worker role'
         )
     if not original:
         raise SchemaError(
-            f'schema "{schema}" is a logical copy (dump or replication): its cursors are those of another cluster, and '
-            f"workers would lose events; {format_command('rebase', schema)} adopts it"
+            f'schema "{schema}" is a logical copy (dump or replication): its cursors belong to another cluster, and '
+            f"workers would lose events; {format_command('rebase', schema)} adopts the schema"
         )
     if any(worn) and conn.info.transaction_status == TransactionStatus.IDLE:
         # Another session may have the privilege and write the witness.

@@ -39,7 +39,7 @@ def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
         raise
     except OperationalError:
         if is_standby(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name):
-            text = f"this server is a standby: {name} runs on the primary only (its DSN is needed)"
+            text = f"this server is a standby: {name} runs on the primary only (give its DSN)"
             raise SchemaError(text) from None
         raise
 

@@ -39,7 +39,7 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
         _, *parts = _NAME.split(path.read_text(encoding="utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in texts:
-                raise ValueError(f"query {name!r} stands twice in {path.parent}")
+                raise ValueError(f"query {name!r} is defined twice in {path.parent}")
             texts[name] = text.strip()
     return texts
 

@@ -45,7 +45,7 @@ class ActivityFeed(NewsFeed):
             self._moving_since = self._moving_since or at or time.monotonic()
         self.report_news(
             f"{how.format(self._format_process(process))}: its "
-            f"{format_count(process.partitions, 'partition')} go to others"
+            f"{format_count(process.partitions, 'partition')} move to other processes"
         )
 
     @property
@@ -85,7 +85,7 @@ class ActivityFeed(NewsFeed):
         found = compare_clusters(before, after)
         for process, _ in found.gone:
             if process.instance_id not in self._reported_departures:
-                self.report_departure(process, "{} is gone, nobody asked it to", self._observed_at)
+                self.report_departure(process, "{} disappeared unexpectedly", self._observed_at)
         self.moves += len(found.owner_changes)
         self._moved_at.update(dict.fromkeys(found.owner_changes, at))
         claimed = at - min((each.claimed_age for each in after.partitions if each.claimed_age is not None), default=0.0)

@@ -97,7 +97,7 @@ class Churn:
 
     def _add_process(self, _: Cluster) -> None:
         self._scale_by(1)
-        self._feed.report_news("one more process is asked for")
+        self._feed.report_news("adding one more process")
 
     def _remove_process(self, cluster: Cluster) -> None:
         started = {child.pid: child.started_at for child in self._supervisor.children}

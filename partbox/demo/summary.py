@@ -48,9 +48,9 @@ class Summary:
 
     def build_table(self) -> Table:
         each = self.published / self.seconds if self.seconds else 0
-        repeats = "all of them after a kill, of what was not saved yet"
+        repeats = "all of them after a kill, of events not yet saved as handled"
         if self.unexplained:
-            repeats = f"{self.unexplained:,} of them without a kill, which should not be"
+            repeats = f"{self.unexplained:,} of them without a kill, which should not happen"
         rows = (
             ("published", self.published, f"in {self.seconds:.1f} s: {each:,.0f} a second"),
             ("delivered", self.delivered, ""),
@@ -72,8 +72,9 @@ class Summary:
         if self.is_ok and not self.cut_short:
             return Text("published = delivered, 0 out of order", style="bold green")
         if self.is_ok:
-            return Text("ended at once, without waiting for what was on its way; 0 out of order", style="bold yellow")
+            return Text("ended at once, without waiting for the last events; 0 out of order", style="bold yellow")
         return Text(
-            f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
+            f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, "
+            f"{self.made_up:,} delivered although rolled back",
             style="bold red",
         )

@@ -45,7 +45,7 @@ def refuse_existing(conn: Conn, schema: str, program: str) -> None:
     if conn.execute(load_query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
         raise SettingsError(
             f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
-            f"what one has left with `drop schema {schema} cascade`"
+            f"the remains of an earlier one with `drop schema {schema} cascade`"
         )
 
 

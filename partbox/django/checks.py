@@ -51,7 +51,7 @@ def _list_outbox_messages() -> Iterator[checks.CheckMessage]:
     schema = outbox.settings.schema_name
     if schema != chosen.schema:
         yield checks.Error(
-            f"The outbox has schema {schema!r}, and migrations and the admin have {chosen.schema!r}.",
+            f"The outbox uses schema {schema!r}, but migrations and the admin use {chosen.schema!r}.",
             f'Set PARTBOX["SCHEMA"] to {schema!r}.',
             id="partbox.E003",
         )
@@ -63,9 +63,8 @@ def _warn_of_transactions(outbox: Outbox) -> Iterator[checks.CheckMessage]:
     names = [row.handler for row in outbox.handlers.build_table() if row.options.get("transactional") in others]
     if names:
         yield checks.Warning(
-            f"Django's ORM is not in the transaction of transactional handlers and cannot write there: "
-            f"{', '.join(names)}.",
-            'Make them transactional="django"; or write by what they are given, and silence this.',
+            f"Django's ORM cannot write in the transaction of these transactional handlers: {', '.join(names)}.",
+            'Make them transactional="django"; or write with the connection or session they get, and silence this.',
             id="partbox.W004",
         )
 
@@ -86,8 +85,8 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages
     except SchemaError as error:
         return [checks.Warning(str(error), "Run manage.py migrate.", id="partbox.W002")]
     except DatabaseError as error:
-        text = f"The database cannot be asked: {error}".strip()
-        return [checks.Warning(text, "Start it, or correct DATABASES of that alias.", id="partbox.W003")]
+        text = f"The database cannot be queried: {error}".strip()
+        return [checks.Warning(text, "Start the database, or correct its alias in DATABASES.", id="partbox.W003")]
     return []
 
 
@@ -96,5 +95,5 @@ def check_requests(app_configs: Sequence[Any] | None = None, **_: Any) -> Messag
     given = settings.DATABASES.get(config().database, {})
     if given.get("ATOMIC_REQUESTS"):
         return []
-    text = "Views publish inside transaction.atomic() alone: ATOMIC_REQUESTS is not set for this database."
-    return [checks.Info(text, "Set it, or leave it: publishing outside is refused.", id="partbox.I001")]
+    text = "Views can publish only inside transaction.atomic(): ATOMIC_REQUESTS is not set for this database."
+    return [checks.Info(text, "Set it, or ignore this: publishing outside atomic() is refused.", id="partbox.I001")]

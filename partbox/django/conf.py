@@ -63,5 +63,5 @@ def import_outbox() -> Outbox:
         raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}: write MODULE:OUTBOX, as in "shop.outbox:outbox"')
     found = getattr(import_module(module), attribute, None)
     if not isinstance(found, Outbox):
-        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}, and there is no Outbox of that name in it')
+        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}, but the module has no Outbox of that name')
     return found

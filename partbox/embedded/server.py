@@ -94,7 +94,7 @@ class Server:
         if not self.is_running:
             self._initialise_data()
             self._launch_server()
-        _wait_until(self._is_ready, f"the server in {self.data_folder} does not become ready, see {self._log}")
+        _wait_until(self._is_ready, f"the server in {self.data_folder} (log: {self._log}) does not become ready")
 
     def stop_guarded(self, mode: str = "fast") -> None:
         """Stop the server. The caller has entered `guard_folder`."""
@@ -208,7 +208,7 @@ def _check_folder(data: Path) -> None:
     if os.geteuid() == 0 and (folder := server_user.find_closed_folder(data)):
         raise SettingsError(
             f"{folder} is closed to the system user {server_user.NAME!r}, which runs PostgreSQL for root: "
-            f"choose a folder whose parents are open (such as one below {server_user.STATE}), or be another user"
+            f"choose a folder whose parents are open (such as one below {server_user.STATE}), or run as another user"
         )
     if not data.exists():
         return

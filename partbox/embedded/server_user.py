@@ -45,7 +45,7 @@ def _find_user() -> "pwd.struct_passwd | None":
 
 def _add_user() -> "pwd.struct_passwd":
     program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    remedy = "create it, or run partbox as another user than root"
+    remedy = "create the user, or run partbox as a user other than root"
     if program is None:
         raise SettingsError(f"the system user {NAME!r} is missing and so is useradd: {remedy}")
     command = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]

@@ -58,7 +58,7 @@ def quote_value(value: object) -> str:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
     except ValueError:
         # Python refuses to write an integer with very many digits.
-        written = "a number of very many digits"
+        written = "a number with very many digits"
     written = written if written.isprintable() else ascii(written)
     cut = len(written) > MAX_QUOTE or (isinstance(value, str) and len(value) > MAX_QUOTE)
     return f"{written[:MAX_QUOTE]}…" if cut else written
@@ -70,7 +70,7 @@ def _find_problem(value: object) -> str | None:
     if not isinstance(value, str):
         return f"is a {type(value).__name__}, not a str: convert it"
     if "\0" in value:
-        return "holds a NUL character, which PostgreSQL cannot: remove it"
+        return "holds a NUL character, which PostgreSQL cannot store: remove it"
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -192,7 +192,7 @@ def check_time(name: str, value: datetime | None) -> datetime | None:
 def check_delay(value: timedelta | float | str) -> timedelta:
     """Check the delay of an event's delivery, and return it as a timedelta above 0 and at most MAX_DELAY."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
-        remedy = ": a time goes into available_at" if isinstance(value, datetime) else ""
+        remedy = ": give a time as available_at" if isinstance(value, datetime) else ""
         raise PublishError(
             f'deliver_after must be a timedelta, seconds or a text such as "5m", not {type(value).__name__} '
             f"{quote_value(value)}{remedy}"

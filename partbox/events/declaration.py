@@ -92,10 +92,10 @@ def _require_declaration(cls: type) -> EventType:
     if (kind := kind_of(cls)) is None:
         raise PublishError(f"an Event is needed, not a {cls.__name__}: wrap it in partbox.Event")
     inherited = next((declared for each in cls.__mro__ if (declared := event_type_of(each)) is not None), None)
-    inherits = "" if inherited is None else f" of its own (it inherits from {inherited.cls.__qualname__})"
+    inherits = "" if inherited is None else f" (only its base class {inherited.cls.__qualname__} is)"
     raise PublishError(
-        f"{cls.__qualname__} is a {kind.value}, and no event{inherits}: decorate the class with @partbox.event, or "
-        "give a type and its payload"
+        f"{cls.__qualname__} is a {kind.value}, but not declared as an event{inherits}: decorate the class with "
+        "@partbox.event, or give a type and its payload"
     )
 
 
@@ -178,7 +178,7 @@ def _check_choice(what: str, given: Any, cls: type) -> KeyChoice | None:
     for name in names:
         if name not in there and not (isinstance(name, str) and hasattr(cls, name)):
             raise RegistrationError(
-                f"the {what} of the event {cls.__qualname__} cannot be {name!r}, which it lacks: it has "
+                f"the {what} of the event {cls.__qualname__} cannot be {name!r}, which the class lacks: it has "
                 f"{', '.join(there) or 'no fields'}"
             )
     if not names:
@@ -224,7 +224,7 @@ def _read_choice(choice: KeyChoice, event: Any, what: str) -> Any:
         found = [getattr(event, name) for name in choice]
     except Exception as error:
         raise PublishError(
-            f"{what}, {_format_choice(choice)}, cannot be had: {type(error).__name__}: {error}"
+            f"{what}, {_format_choice(choice)}, cannot be read: {type(error).__name__}: {error}"
         ) from error
     if None in found:
         return None

@@ -23,12 +23,16 @@ def add_upcast(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> 
     where = f"the upcast of {declared.name!r} from version {from_version!r}"
     if type(from_version) is not int or not FIRST_VERSION <= from_version < declared.version:
         last = declared.version
-        remedy = f"give a version from {FIRST_VERSION} to {last - 1}" if last > FIRST_VERSION else "raise it first"
-        raise RegistrationError(f"{where} leads nowhere, for {cls.__qualname__} is of version {last}: {remedy}")
+        remedy = (
+            f"give a version from {FIRST_VERSION} to {last - 1}" if last > FIRST_VERSION else "raise the version first"
+        )
+        raise RegistrationError(f"{where} leads nowhere, because {cls.__qualname__} has version {last}: {remedy}")
     if not callable(function) or is_async(function) or not takes(function, 1):
-        raise RegistrationError(f"{where} must be a plain function of the payload, which returns the next version's")
+        raise RegistrationError(
+            f"{where} must be a plain function that takes the payload and returns the next version's"
+        )
     if (old := upcasts.get((declared.name, from_version))) is not None:
-        raise RegistrationError(f"{where} is there already, {name_of(old)} ({place_of(old)}): remove one")
+        raise RegistrationError(f"{where} exists already, as {name_of(old)} ({place_of(old)}): remove one")
     upcasts[declared.name, from_version] = function
 
 
@@ -40,7 +44,7 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
         if upcast is None:
             name = declared.cls.__name__
             raise PayloadError(
-                f"the event is of version {version}, and nothing leads from version {each} to {each + 1} of {name}: "
+                f"the event has version {version}, and no upcast leads from version {each} to {each + 1} of {name}: "
                 f"register @outbox.upcast({name}, from_version={each})"
             )
         try:
@@ -52,7 +56,7 @@ def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upca
             if payload is not None:
                 continue
             problem = "returned None: return the payload of the next version"
-        raise PayloadError(f"the event is of version {version}, and the upcast from version {each} {problem}")
+        raise PayloadError(f"the event has version {version}, and the upcast from version {each} {problem}")
     return payload
 
 
@@ -61,5 +65,5 @@ def check_not_newer(version: int, declared: EventType) -> None:
     # The class then cannot read the event.
     if version > declared.version:
         raise NewerVersionError(
-            f"the event is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"
+            f"the event has version {version}, newer than version {declared.version} of {declared.cls.__name__} here"
         )

@@ -284,7 +284,7 @@ def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
     wanted = offered or "its class"
     if handler_input.is_batch and _list_item_of(annotation) is None:
         return (
-            f"gets lists, and asks for {format_annotation(annotation)}: annotate it with "
+            f"gets lists, and asks for {format_annotation(annotation)}: annotate the parameter with "
             f"list[{offered or 'DeliveredEvent'}]"
         )
     declared = next(
@@ -296,7 +296,7 @@ def _describe_mismatch(annotation: Any, handler_input: HandlerInput) -> str:
         remedy = f"register it for {declared.cls.__qualname__}, or ask for {wanted} or a DeliveredEvent"
         return f"gets {handler_input.event_type!r}, and asks for {format_annotation(annotation)}: {remedy}"
     return (
-        f"asks for {format_annotation(annotation)}, which no event is: ask for a DeliveredEvent, a "
+        f"asks for {format_annotation(annotation)}, which no event provides: ask for a DeliveredEvent, a "
         f"DeliveredEvent[…] or {wanted}"
     )
 

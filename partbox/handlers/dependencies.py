@@ -32,7 +32,7 @@ def _find_marker(annotations: Annotations, parameter: inspect.Parameter) -> Any:
         if kind.__name__ == "Depends" and kind.__module__.startswith("fastapi."):
             raise RegistrationError(
                 f"{annotations.label} asks for {parameter.name!r} by the Depends of FastAPI, which is for requests: "
-                "import that of fast_depends (pip install 'partbox[depends]')"
+                "import Depends from fast_depends (pip install 'partbox[depends]')"
             )
     return None
 
@@ -56,7 +56,7 @@ def _check_provider(provider: Call, given: Collection[str], label: str, *, await
         annotations = Annotations(provider, None, name)
     except ValueError:
         raise RegistrationError(
-            f"{name}, on which {label} depends, does not tell its parameters: write a function around it"
+            f"{name}, on which {label} depends, does not reveal its parameters: write a function around it"
         ) from None
     dependencies = find_dependencies(annotations)
     for parameter in annotations.signature.parameters.values():
@@ -70,8 +70,8 @@ def _check_provider(provider: Call, given: Collection[str], label: str, *, await
             # Raises a better error if a Depends is hidden in an annotation that cannot be resolved.
             annotations.type_of(parameter)
             raise RegistrationError(
-                f"{name}, on which {label} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
-                f"{', '.join(given)}, by these names, and dependencies of its own"
+                f"{name}, on which {label} depends, takes {parameter.name!r}, which nothing provides: a provider may "
+                f"take {', '.join(given)}, by these names, and dependencies of its own"
             )
     for each in dependencies.values():
         _check_provider(each.dependency, given, label, awaits=awaits)

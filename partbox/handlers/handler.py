@@ -137,7 +137,7 @@ class Registration(HandlerBase):
         if needs is not None and needs.is_guess:
             state = format_annotation(needs.state)
             raise RegistrationError(
-                f"{self.label} asks for {state}, which no event is and no lifespan yields: put @outbox.lifespan "
+                f"{self.label} asks for {state}, which no event provides and no lifespan yields: put @outbox.lifespan "
                 f"above a generator function that is annotated to yield it, as in -> Iterator[{state}]"
             )
 

@@ -92,7 +92,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
     "max_attempts": _build_check(
         lambda value: value is None or (type(value) is int and value >= 1),
-        "give a whole number from 1, or None for ever",
+        "give a whole number from 1, or None for no limit",
     ),
     "on_failure": _blocking,
     "on_dead": _blocking,

@@ -121,7 +121,7 @@ class Registrar:
         lifespan = lifespan_of(function)
         if (first := self._registry.process_lifespan) is not None:
             raise RegistrationError(
-                f"{lifespan.label} cannot be a second lifespan beside {first.label}: enter it in that"
+                f"{lifespan.label} cannot be a second lifespan beside {first.label}: enter it inside the first one"
             )
         self._registry.set_lifespan(lifespan)
         return function
@@ -204,8 +204,8 @@ class Handlers(Registrar):
         )
         its_own = "" if subscription == "default" else f", subscription={subscription!r}"
         return (
-            f"subscription {subscription!r} has no handler, so a worker would deliver nothing of it: before the worker "
-            f'starts, register one{where}, such as @outbox.on("OrderPlaced"{its_own}); '
+            f"subscription {subscription!r} has no handler, so a worker would deliver none of its events: before the "
+            f'worker starts, register one{where}, such as @outbox.on("OrderPlaced"{its_own}); '
             + (f"there are handlers of {others}" if others else "no other subscription has one either")
         )
 
@@ -238,8 +238,7 @@ class Handlers(Registrar):
                 pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
                 raise RegistrationError(
                     f"{pair} has a handler in subscription {new.subscription!r}, {old.label}; {new.label} "
-                    f"cannot take it "
-                    "too: remove one, or give it another aggregate type or subscription"
+                    "cannot take it too: remove one handler, or give it another aggregate type or subscription"
                 )
         self._registered.update({new.key: _plan_registration(new, self.process_lifespan) for new in registrations})
 
@@ -293,9 +292,9 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
         first, known_limit = found.setdefault(each.name, (each, limit))
         if limit != known_limit:
             raise RegistrationError(
-                f"{first.label} and {each.label} have one name and different limits, and a limit is of a "
-                f"name: give both "
-                'the same rate, at_once and limit_by, or one of them another name, as in name="charge-again"'
+                f"{first.label} and {each.label} have the same name but different limits, and a limit belongs to a "
+                "name: give both the same rate, at_once and limit_by, or one of them another name, as in "
+                'name="charge-again"'
             )
 
 

@@ -74,8 +74,7 @@ def check_transactional(
     for limit in (each for each in LIMITS if each in options):
         raise RegistrationError(
             f"{label} is transactional and has {limit}, but such handlers run in the order of their "
-            f"partition, where one "
-            f"that waits for its turn would hold all others: leave out {limit}"
+            f"partition, where a handler that waits for its turn would hold up all others: leave out {limit}"
         )
     if transactional == "django" and is_async(call):
         raise RegistrationError(
@@ -110,5 +109,5 @@ def session_class_of(call: Call, at: int, label: str) -> type:
         return kind
     raise RegistrationError(
         f"{label} asks for {getattr(kind, '__qualname__', kind)} as its session: annotate that parameter with "
-        f"{usual.__name__} of SQLAlchemy, or with a class of such sessions"
+        f"{usual.__name__} of SQLAlchemy, a subclass of it, or its scoped session"
     )

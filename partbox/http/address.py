@@ -42,8 +42,8 @@ def parse_address(text: str) -> Address:
 
 ANY = "*"
 ELSEWHERE = (
-    "metrics and health checks are not served to this name: ask by an IP address, by localhost or by the name of this "
-    "machine, or name it in the setting http_names\n"
+    "metrics and health checks are not served under this host name: use an IP address, localhost or the name of this "
+    "machine, or add the host name to the setting http_names\n"
 )
 # Domains that nobody can register.
 _UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test")

@@ -108,7 +108,7 @@ class HttpServer:
             self._server.run(sockets=[self._socket])
         # uvicorn may exit the thread by SystemExit too.
         except BaseException as error:
-            text = "HTTP at %s ended: nobody can look there any more; deliveries go on"
+            text = "HTTP at %s ended: no requests are answered there any more; deliveries go on"
             log_event(log, "http_ended", text, self.url, trace=error, address=self.url)
         finally:
             self._socket.close()

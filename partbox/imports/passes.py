@@ -156,7 +156,7 @@ class _ImportPass:
                 sofar.complete = write_in_batches(self._read_rows(), self._write_batch, self.is_stopped)
             finally:
                 if sofar.imported and not self.dry_run:
-                    text, rows = "imported %s of %s, %s of them as dead", format_count(sofar.imported, "row")
+                    text, rows = "imported %s of %s, %s of them as dead records", format_count(sofar.imported, "row")
                     log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
         return sofar
 
@@ -172,8 +172,8 @@ class _ImportPass:
             self.reader, self._schema
         ):
             raise PartboxError(
-                f"schema {self._schema!r} has no subscription for which a failed row could be dead: name that status "
-                "by --done, or by --pending to have it delivered; nothing was imported"
+                f"schema {self._schema!r} has no subscription in which a failed row could become a dead record: name "
+                "the status by --done to skip such rows, or by --pending to deliver them; nothing was imported"
             )
 
     def _read_rows(self) -> Iterator[ImportRow]:
@@ -225,8 +225,8 @@ class _ImportPass:
         if len(fresh) < len(keys):
             twice = next(key for place, key in enumerate(keys) if key not in fresh or key in keys[:place])
             raise PartboxError(
-                f"several rows of {self._table.name} have the key {twice}: name columns that tell them apart by --key; "
-                "nothing of this batch was imported"
+                f"several rows of {self._table.name} have the key {twice}: with --key, name columns that tell them "
+                "apart; no row of this batch was imported"
             )
 
     @property

@@ -53,12 +53,14 @@ class ImportPlan:
             raise PartboxError("payload cannot be a constant: map it to a column, or to * for the whole row as JSON")
         for name in ("event_type", "payload"):
             if name not in {*self.columns, *self.constants}:
-                raise PartboxError(f"no column is the {name}: give --map {name}=COLUMN{_HINTS[name]}")
+                raise PartboxError(f"no column is mapped to {name}: give --map {name}=COLUMN{_HINTS[name]}")
         named = [*self.pending, *self.failed, *self.done]
         if self.status is None and named:
-            raise PartboxError(f"statuses are named ({named[0]}), and no column that has them: give --status COLUMN")
+            raise PartboxError(
+                f"statuses are named ({named[0]}), but not the column that holds them: give --status COLUMN"
+            )
         if self.status is not None and not self.pending:
-            raise PartboxError("no status is pending: give --pending STATUS")
+            raise PartboxError("no status is named as pending: give --pending STATUS")
         if twice := [each for each in named if named.count(each) > 1]:
             raise PartboxError(f"status {twice[0]!r} is named twice: keep one of them")
 
@@ -73,15 +75,17 @@ class ImportPlan:
         unknown = sorted(set(statuses) - {*self.imported_statuses, *self.failed, *self.done})
         if unknown:
             raise PartboxError(
-                f"there are rows with status {unknown[0]!r}, which is neither pending, failed nor done: name it by "
-                f"--pending, --failed or --done; nothing of this pass was imported"
+                f"there are rows with status {unknown[0]!r}, which the command does not name: name it by --pending, "
+                "--failed or --done; this pass imported nothing"
             )
 
     def build_query(self, table: SourceTable) -> SourceQuery:
         """Build the query that reads the source table. Raise `PartboxError` if a column, key or order is missing."""
         keys = self.key or table.primary_key
         if not keys:
-            raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
+            raise PartboxError(
+                f"table {table.name} has no primary key: give --key COLUMN with columns that identify a row"
+            )
         parts: dict[str, compose.Composable] = {slot: self._fill_slot(slot, table) for slot in COLUMN_SLOTS}
         parts["table"] = compose.Identifier(table.schema, table.relation)
         parts["status"] = _NULL if self.status is None else _build_identifier(table, self.status)
@@ -106,7 +110,7 @@ class ImportPlan:
 
 
 _HINTS = {
-    "event_type": ", or --set event_type=NAME for all",
+    "event_type": ", or --set event_type=NAME for all rows",
     "payload": ", or payload=* for the whole row as JSON",
 }
 
@@ -115,7 +119,7 @@ def _check_field(name: str) -> None:
     if name in FIELDS:
         return
     if name == "created_at":
-        raise PartboxError("created_at is the database's own time of a record: map occurred_at")
+        raise PartboxError("created_at is set by the database when it writes a record: map occurred_at")
     near = get_close_matches(name, FIELDS, n=1)
     hint = f"is {near[0]!r} meant?" if near else f"there are {', '.join(FIELDS)}"
     raise PartboxError(f"{name!r} is not a field of an event: {hint}")
@@ -144,6 +148,6 @@ def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
     if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys
     raise PartboxError(
-        f"the key of table {table.name} ({', '.join(keys)}) does not say which row was written first: name the columns "
-        "that do by --order, such as --order created_at"
+        f"the key of table {table.name} ({', '.join(keys)}) does not say which row was written first: give columns "
+        "that do, such as --order created_at"
     )

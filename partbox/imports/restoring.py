@@ -101,7 +101,9 @@ def restore_events(  # noqa: PLR0913  as in `import_rows`, and the name
         source_name = f"archive {name}"
         with steps.read_transaction(reader, settings.schema_name, source_name) as alone:
             if not (alone or dry_run):
-                raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
+                raise PartboxError(
+                    f"another import of an archive under the name {name!r} is running: wait for it, or stop it"
+                )
             sofar = RestoreResult(source.display_name, len(source.names), source.total)
             act = LongAction(settings.schema_name, "import", {"archive": source.display_name, "as": name})
             return _Restore(
@@ -153,8 +155,8 @@ class _Restore:
         except DataError as error:
             reason = shorten_line(" ".join(str(error).split()), 300)
             raise PartboxError(
-                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {reason}; "
-                f"{self.result.imported:,} records before were imported"
+                f"{batch[0].place} or a line after it is not a record that PostgreSQL accepts: {reason}; "
+                f"{self.result.imported:,} records before it were imported"
             ) from None
         self.progress(self.result)
 

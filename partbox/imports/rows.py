@@ -18,8 +18,8 @@ from partbox.publish.fields import UNTIMED_COLUMNS, EventColumns, encode_event
 
 # The largest value of PostgreSQL's type integer.
 MAX_ATTEMPTS = 2**31 - 1
-DEFAULT_ERROR = "it had failed when it was imported"
-TEXT_REMEDY = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
+DEFAULT_ERROR = "the event had failed before it was imported"
+TEXT_REMEDY = "; if the payload is not JSON, --set content_type=text/plain takes any text as it is"
 
 _PARTITION, _EVENT_ID, _TEXT, _BYTES, _CONTENT_TYPE, _HEADERS = (
     UNTIMED_COLUMNS.index(name)
@@ -57,7 +57,9 @@ def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
     """Convert a row of the source table to an event. Raise `PublishError` if it cannot be published."""
     # The error has the reason.
     if found.event_type is None:
-        raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
+        raise PublishError(
+            "its event_type is NULL: map another column, or give all rows one type by --set event_type=NAME"
+        )
     payload, content_type = _read_payload(found)
     try:
         event = Event(
@@ -113,7 +115,9 @@ def _parse_headers(text: str | None) -> dict[str, str] | None:
     try:
         headers = orjson.loads(text)
     except ValueError:
-        raise PublishError("its headers are not JSON: map a column with a JSON object, or none") from None
+        raise PublishError(
+            "its headers are not JSON: map a column with a JSON object, or leave headers unmapped"
+        ) from None
     if headers is None:
         return None
     if not isinstance(headers, dict):
@@ -132,7 +136,7 @@ def _parse_event_id(text: str | None) -> UUID | None:
         return UUID(text)
     except ValueError:
         raise PublishError(
-            f"its event_id {quote_value(text)} is not a UUID: leave it unmapped, and it gets one"
+            f"its event_id {quote_value(text)} is not a UUID: leave event_id unmapped, and the event gets one"
         ) from None
 
 

@@ -96,7 +96,7 @@ class InterceptorMethods:
         with suppress(BaseException):
             log.log(
                 level,
-                "after of the interceptor %s failed, which changes nothing for %s%s",
+                "after() of the interceptor %s failed, which does not change the outcome of %s%s",
                 self.name,
                 shorten_line(what, MAX_EVENTS_TEXT),
                 more,
@@ -193,7 +193,8 @@ def wrap_call(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_bat
             part = f"{method} of " if method else ""
             raise RegistrationError(
                 f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} "
-                f"({place_of(call)}) is not: make it plain, which serves both kinds, or the handler `async def`"
+                f"({place_of(call)}) is not: make the interceptor sync, which serves both kinds of handlers, or make "
+                "the handler `async def`"
             )
         if methods_of(interceptor):
             wrapped = (wrap_methods_async if is_async else wrap_methods)(
@@ -256,7 +257,8 @@ def _build_context(manager: Call, event: Any, *entered: str) -> Any:
     context = manager(event)
     if any(hasattr(context, name) for name in entered):
         return context
-    fit = "an async one, which a plain handler cannot use" if hasattr(context, AENTER_METHOD) else "no context manager"
+    is_other_kind = hasattr(context, AENTER_METHOD)
+    fit = "an async context manager, which a sync handler cannot use" if is_other_kind else "no context manager"
     raise TypeError(
         f"the interceptor {name_of(manager)} ({place_of(manager)}) returned {type(context).__name__}, {fit}"
     )
@@ -270,7 +272,7 @@ def check_interceptor(interceptor: Any) -> None:
         _check_manager(interceptor)
     elif inspect.isclass(interceptor):
         name = interceptor.__qualname__
-        raise RegistrationError(f"{name} is a class: intercept by an instance, {name}()")
+        raise RegistrationError(f"{name} is a class: give an instance, {name}()")
     for name, method in methods.items():
         who, arguments = f"{name} of the interceptor {name_of(interceptor)}", ARGUMENT_COUNTS[name]
         if not callable(method) or not takes(method, arguments):
@@ -282,9 +284,11 @@ def check_interceptor(interceptor: Any) -> None:
 def _check_manager(manager: Any) -> None:
     entered = hasattr(manager, ENTER_METHOD) or hasattr(manager, AENTER_METHOD)
     if inspect.isclass(manager) and not entered:
-        raise RegistrationError(f"the class {manager.__qualname__} makes no interceptor: {EXPECTED_FORMS}")
+        raise RegistrationError(f"the class {manager.__qualname__} is not an interceptor: {EXPECTED_FORMS}")
     if entered and not inspect.isclass(manager):
-        raise RegistrationError(f"{manager!r} is a context manager, and would serve one event: {EXPECTED_FORMS}")
+        raise RegistrationError(
+            f"{manager!r} is a context manager, which could be used for one event only: {EXPECTED_FORMS}"
+        )
     if not callable(manager):
         raise RegistrationError(f"{manager!r} is not an interceptor: {EXPECTED_FORMS}")
     who = f"{name_of(manager)} ({place_of(manager)})"

@@ -44,6 +44,6 @@ def require_provider_factory(
     if given is None or callable(given):
         return given
     raise PartboxError(
-        f"a {what} does not travel to worker processes: give {observer} a function that makes one, or set the global "
-        "one in the module that they import"
+        f"a {what} cannot be passed to worker processes: give {observer} a function that makes one, or set the "
+        "global one in the module that the workers import"
     )

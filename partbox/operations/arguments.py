@@ -199,7 +199,9 @@ def check_event_types(values: Iterable[str | Enum | type[Instance]] | None) -> l
         raise ArgumentError("types", f"{values!r} must be a list of event types")
     found = sorted({event_type_name("type", each) for each in values})
     if not found:
-        raise ArgumentError("types", "is empty, so nothing would ever be delivered: name some, or leave it out for all")
+        raise ArgumentError(
+            "types", "is empty, so nothing would ever be delivered: name some types, or leave it out for all types"
+        )
     return found
 
 
@@ -239,7 +241,9 @@ def build_replay_position(from_id: int | None, from_time: Moment | None) -> Repl
     if from_time is not None:
         return ReplayPosition(None, parse_time("from_time", from_time))
     if not _is_whole(from_id):
-        raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {MAX_BIGINT}")
+        raise ArgumentError(
+            "from_id", f"{from_id!r} is no record id: record ids are whole numbers from 1 to {MAX_BIGINT}"
+        )
     return ReplayPosition(from_id, None)
 
 

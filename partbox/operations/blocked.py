@@ -44,8 +44,8 @@ class BlockedKeys(OperatorCommands):
         key = _build_key(subscription, aggregate_type, aggregate_id)
         with self._open_session(subscription) as conn:
             head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
-        detail = "" if head.changed else ", as it would anyway: nothing to do"
-        text = "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s"
+        detail = "" if head.changed else ", as it would anyway: nothing was changed"
+        text = "record %d, which blocks %r %r in subscription %r, was %s and will run now%s"
         self._log_command("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
@@ -66,7 +66,7 @@ class BlockedKeys(OperatorCommands):
         with self._open_session(subscription) as conn:
             limit = self._settings.error_limit
             head = _require_blocked(blocked.skip(conn, self._schema, key, reason=detail, error_limit=limit), key)
-        text = "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r"
+        text = "skipped record %d, which blocked %r %r in subscription %r and was %s: %r"
         self._log_command("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
@@ -81,7 +81,7 @@ def _require_blocked(head: Head | None, key: Key) -> Head:
     if head is None:
         raise PartboxError(
             f"aggregate {key.aggregate_type!r} / {key.aggregate_id!r} is not blocked in subscription "
-            f"{key.subscription!r}: `partbox blocked list` shows those that are"
+            f"{key.subscription!r}: `partbox blocked list` shows the blocked aggregates"
         )
     return head
 

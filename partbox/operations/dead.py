@@ -15,7 +15,7 @@ from partbox.operations.session import OperatorCommands
 from partbox.text.wording import format_count
 
 PAST_TENSE = {"replay": "replayed", "discard": "discarded"}
-LOG_SUFFIX = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
+LOG_SUFFIX = {"replay": "; later events of such an aggregate may have been delivered meanwhile", "discard": ""}
 
 Kind = str | Enum | type[Instance] | None
 Records = list[DeadRecord]
@@ -168,7 +168,7 @@ class DeadRecords(OperatorCommands):
         if not found:
             raise PartboxError(
                 f"no dead record of event {parsed} in subscription {subscription!r}: "
-                "`partbox dead list` shows those there are"
+                "`partbox dead list` shows the dead records"
             )
         if len(found) > 1:
             several = ", ".join(map(str, found))
@@ -181,8 +181,8 @@ class DeadRecords(OperatorCommands):
         parked_state = dead.find_parked_state(conn, self._schema, subscription, record_id)
         if parked_state == "dead":
             raise PartboxError(
-                f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now it would "
-                "be dead again; try again when a worker has gone on"
+                f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now, it "
+                "would become dead again; try again when a worker has saved its progress"
             )
         now = (
             f"; it is {parked_state}" + ("" if parked_state == "discarded" else " (see `partbox blocked list`)")
@@ -191,5 +191,5 @@ class DeadRecords(OperatorCommands):
         )
         raise PartboxError(
             f"no dead record {record_id} in subscription {subscription!r}{now}: "
-            "`partbox dead list` shows those there are"
+            "`partbox dead list` shows the dead records"
         )

@@ -57,7 +57,7 @@ class LimitedHandlers(OperatorCommands):
         given = _parse_rate(rate), _parse_at_once(at_once)
         if given == (None, None):
             raise ArgumentError(
-                "rate", 'is missing, and so is at_once: give one of them, such as "100/s", or "none" to lift it'
+                "rate", 'is missing, and so is at_once: give one of them, such as "100/s", or "none" to lift a limit'
             )
         with self._open_session(subscription) as conn:
             self._check_handler(handler, subscription)
@@ -77,14 +77,14 @@ class LimitedHandlers(OperatorCommands):
             if not changed:
                 self._check_handler(handler, subscription)
         if changed:
-            self._log_command("reset", subscription, "handler %r is limited as it declares", handler)
+            self._log_command("reset", subscription, "handler %r is limited as its code declares", handler)
         return changed
 
     def _check_handler(self, handler: str, subscription: str) -> None:
         arguments.check_kind("handler", handler)
         known = self._names_of(subscription) if self._names_of is not None else ()
         if known and handler not in known:
-            problem = f"{shorten_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
+            problem = f"{shorten_line(handler)!r} is not in subscription {subscription!r}, or takes no limit"
             raise ArgumentError("handler", f"{problem}: {format_hint(handler, sorted(known))}")
 
 
@@ -94,7 +94,7 @@ def _parse_rate(value: str | None) -> OperatorBound:
     try:
         return rate_of(value)
     except ValueError as error:
-        raise ArgumentError("rate", f'{value!r} is none: {error}, or "none" to lift it') from None
+        raise ArgumentError("rate", f'{value!r} is not a rate: {error}, or "none" to lift the limit') from None
 
 
 def _parse_at_once(value: int | str | None) -> OperatorBound:
@@ -102,5 +102,5 @@ def _parse_at_once(value: int | str | None) -> OperatorBound:
         return value
     number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
     if type(number) is not int or not 1 <= number < MAX_AT_ONCE:
-        raise ArgumentError("at_once", f'{value!r} must be a whole number from 1, or "none" to lift it')
+        raise ArgumentError("at_once", f'{value!r} must be a whole number from 1, or "none" to lift the limit')
     return number

@@ -26,9 +26,9 @@ CHECK_INTERVAL = 0.05  # seconds between two reads of the heartbeats
 RETRY_PAUSE = 1.0
 
 REFUSALS: dict[Problem, str] = {
-    "healthy": "schema {!r} is healthy: its cursors are those of this cluster, and workers start; nothing was changed "
-    "(--force rebases it all the same)",
-    "workers": "a worker has come to life on schema {!r} meanwhile, and nothing was changed: stop it and repeat this",
+    "healthy": "schema {!r} is healthy: its cursors belong to this cluster, and workers can start; nothing was changed "
+    "(--force rebases it anyway)",
+    "workers": "a worker has become active on schema {!r} meanwhile, and nothing was changed: stop it and try again",
 }
 
 # Called with a text when the reason for waiting changes.
@@ -79,8 +79,8 @@ def _retry_rebase(
             found = describe_blockers(list_blockers(conn, "rebase_holders", schema))
         if time.monotonic() >= end:
             raise PartboxError(
-                f"after {patience:g} s {found} still in the way, and nothing was changed: end that, or give it longer "
-                "by --timeout"
+                f"after {patience:g} s {found} still in the way, and nothing was changed: end what is open, or wait "
+                "longer with --timeout"
             )
         progress(f"{found} in the way")
         time.sleep(RETRY_PAUSE)
@@ -96,13 +96,13 @@ def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, da
     heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first
     while doubtful := [each for each in found if each.lease_left > 0 and time.monotonic() - since < each.lease]:
-        progress(f"the heartbeats of {_describe_instances(doubtful)}: workers, or just rows of the copy?")
+        progress(f"new heartbeats of {_describe_instances(doubtful)}, which only running workers send")
         time.sleep(CHECK_INTERVAL)
         found = steps.list_instances(conn, schema)
         alive = [each for each in found if heartbeats.get(each.instance_id) != each.heartbeat_at]
         if alive:
             raise PartboxError(
-                f"workers are alive on schema {schema!r}: {_describe_instances(alive)}; stop them and repeat this"
+                f"workers are running on schema {schema!r}: {_describe_instances(alive)}; stop them and try again"
             )
     return heartbeats
 

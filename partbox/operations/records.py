@@ -105,7 +105,9 @@ class RecordSearch(OperatorCommands):
         The work is bounded, and `read_since` of the result tells how far an incomplete search has read. Raise
         PartboxError with a remedy for invalid arguments, and psycopg.Error if the database cannot be reached."""
         if arguments.check_limit(limit) > MAX_LIMIT:
-            raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
+            raise PartboxError(
+                f"limit {limit} is too much: give at most {MAX_LIMIT}, then search `before` the last record"
+            )
         lookups, choice = _build_lookups(what, query), _check_query(query)
         if ended is not None:
             lookups = _build_outcome_lookup(ended, lookups, subscription)
@@ -163,7 +165,7 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
     if unknown := query.keys() - RecordQuery.__annotations__.keys():
         raise TypeError(f"find() has no {', '.join(sorted(unknown))}")
     if len(given) > 1:
-        raise PartboxError(f"{' and '.join(given)} are given: a record is looked for by one of them")
+        raise PartboxError(f"{' and '.join(given)} are given: give one of them alone to search by")
     match given:
         case {"aggregate": value}:
             return {AGGREGATE: _build_aggregate_lookup(value)}
@@ -200,7 +202,7 @@ def _build_event_lookup(event_id: UUID) -> Lookup:
 def _parse_event_id(value: UUID | str) -> UUID:
     parsed = _parse_id(value)
     if not isinstance(parsed, UUID):
-        raise ArgumentError("event", f"{value!r} is no event id, which is a UUID")
+        raise ArgumentError("event", f"{value!r} is no event id: event ids are UUIDs")
     return parsed
 
 
@@ -221,5 +223,5 @@ def _build_outcome_lookup(ended: str, lookups: Lookups, subscription: str | None
     if ended not in OUTCOMES_OF_ENDING:
         raise ArgumentError("ended", f"{ended!r} is no ending: {format_hint(ended, OUTCOMES_OF_ENDING)}")
     if lookups:
-        raise ArgumentError("ended", f"{ended!r} lists the records that ended so: leave out what names one")
+        raise ArgumentError("ended", f"{ended!r} lists all records that ended so: leave out the id or key")
     return {None: partial(log_search.find_by_outcome, outcomes=OUTCOMES_OF_ENDING[ended], subscription=subscription)}

@@ -74,7 +74,8 @@ class Stats(OperatorCommands):
         with self._open_session(subscription) as conn:
             if arguments.check_limit(limit) > LARGEST_PAGE:
                 raise PartboxError(
-                    f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it"
+                    f"limit {limit} is too much for a page: give at most {LARGEST_PAGE:,}, then ask for "
+                    "the page after it"
                 )
             above = arguments.check_after(after) or 0
             return stats.load_page(conn, name, self._schema, subscription, limit, above, **more)

@@ -61,9 +61,9 @@ SubscriptionList = list[Subscription]
 
 REFUSALS: dict[Problem, str] = {
     "missing": "was dropped by somebody else meanwhile",
-    "resumed": "was resumed by somebody else meanwhile, and nothing was changed: repeat this",
-    "owners": "was claimed by a worker meanwhile, and nothing was changed: repeat this",
-    "instances": "has got a new worker process meanwhile, and nothing was changed: stop it and repeat this",
+    "resumed": "was resumed by somebody else meanwhile, and nothing was changed: try again",
+    "owners": "was claimed by a worker meanwhile, and nothing was changed: try again",
+    "instances": "got a new worker process meanwhile, and nothing was changed: stop it and try again",
 }
 
 
@@ -262,7 +262,7 @@ class Subscriptions(OperatorCommands):
         """Leave a subscription paused after a failed command, because it was paused before. Return its final state."""
         if not acting:
             return FinalState("nothing was changed; it stays paused, as it was before", is_certain=True)
-        perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
+        perhaps = "the command may have succeeded; if not, the subscription stays paused, as it was before"
         try:
             gone = subscriptions.is_paused(conn, self._schema, name) is None
         except Error:
@@ -284,8 +284,8 @@ def _resumed_text(resumed: bool | None, acting: bool) -> str:
     if resumed is None:
         return "it has been dropped"
     if acting and not resumed:
-        return "it is active: what was asked for was done, or somebody has resumed it"
-    return "nothing was changed, and it goes on"
+        return "it is active: the command has succeeded, or somebody has resumed it"
+    return "nothing was changed, and delivery goes on"
 
 
 def _explain_error(name: str, error: BaseException, final_state: FinalState) -> BaseException:
@@ -302,14 +302,13 @@ def _busy_text(timeout: float, left: Sequence[Holder]) -> str:
     owners = [holder for holder in left if holder.owned_partitions]
     if not owners:
         return (
-            f"after {timeout:g} s worker processes still run for it: {describe_holders(left)}. Stop them "
-            f"and repeat this"
+            f"after {timeout:g} s worker processes are still running: {describe_holders(left)}. Stop them and try again"
         )
     owned = sum(holder.owned_partitions for holder in owners)
     return (
         f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by "
         f"{describe_holders(owners)}: "
-        "handlers there have not ended. Wait for them, or end those processes, and repeat this"
+        "handlers there have not ended. Wait for them, or end those processes, and try again"
     )
 
 
@@ -318,8 +317,8 @@ def _refuse(name: str, problem: Problem) -> NoReturn:
 
 
 def _refuse_purged(position: ReplayPosition, purged: int) -> NoReturn:
-    perhaps = "" if position.from_time is None else ", perhaps of that time or later"
+    perhaps = "" if position.from_time is None else ", perhaps from that time or later"
     raise PartboxError(
-        f"replay from {position} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
-        f"possible is record {purged + 1}"
+        f"replay from {position} is not possible: a purge has removed records up to id {purged}{perhaps}; the earliest "
+        f"possible start is record {purged + 1}"
     )

@@ -14,7 +14,7 @@ END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
 OUTCOME_TEXTS: Final = {
     "failed": "attempt {attempt} failed{run}{process}{error}",
     "dead": "given up{after}{process}{error}",
-    "ignored": "attempt {attempt} failed{run}{process}, and on_error said that it does not matter{error}",
+    "ignored": "attempt {attempt} failed{run}{process}, and on_error chose to ignore it{error}",
     "unhandled": "ignored{process}{error}",
     "interrupted": "attempt {attempt} began{process}: the process died{error}",
     "done": "delivered{run}{process}",
@@ -37,8 +37,8 @@ STATE_TEXTS: Final = {
     "cancelled": "cancelled {since}",
     "delivered": "delivered",
     "ignored": "ignored",
-    "unwanted": "not for this subscription, by its type filter",
-    "passed": "published before the subscription was created, which therefore did not get it, if it began then",
+    "unwanted": "excluded by the type filter of the subscription",
+    "passed": "published before the subscription was created: not delivered, unless the subscription began earlier",
 }
 
 
@@ -78,7 +78,7 @@ def summary(standing: DeliveryStatus) -> str:
 
 def _delay_entries(record: FoundRecord) -> Iterator[TimelineEntry]:
     if record.available_at is not None and record.available_at > record.published_at:
-        yield TimelineEntry(record.available_at, None, "not to be delivered before now")
+        yield TimelineEntry(record.available_at, None, "may be delivered from now on")
 
 
 def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
@@ -115,7 +115,7 @@ def _between_text(standing: DeliveryStatus) -> str:
 def _process_text(standing: DeliveryStatus) -> str:
     if standing.process is None:
         return ""
-    return f" in {standing.process}" if standing.state == "running" else f", in a partition of {standing.process}"
+    return f" in {standing.process}" if standing.state == "running" else f", in a partition owned by {standing.process}"
 
 
 def _twice_text(standing: DeliveryStatus) -> str:

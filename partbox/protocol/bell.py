@@ -74,8 +74,8 @@ def find_reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepare
         return "there is no sequence `bell` that the worker's role may set (PostgreSQL 14 has none)"
     if prepared and wanted != "on":
         return (
-            f"max_prepared_transactions = {prepared}, and a ring makes PREPARE TRANSACTION fail: set `bell = on` if no "
-            "transaction that publishes is prepared"
+            f"max_prepared_transactions = {prepared}, and a wake-up notification makes PREPARE TRANSACTION fail: set "
+            "`bell = on` if no transaction that publishes is prepared"
         )
     return None
 

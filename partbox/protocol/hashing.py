@@ -12,7 +12,7 @@ def partition_of(text: str) -> int:
         key = text.encode()
     except AttributeError:
         kind = type(text).__name__
-        raise PublishError(f"aggregate id {text!a} is of type {kind}, not text: give the text, as of str(id)") from None
+        raise PublishError(f"aggregate id {text!a} is of type {kind}, not text: convert it by str(id)") from None
     except UnicodeEncodeError:
         raise PublishError(f"aggregate id {text!a} holds a lone surrogate, which is not valid text") from None
     # All publishers must have the same hash. With two of them, the events of one aggregate would be in two partitions,

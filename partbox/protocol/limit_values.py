@@ -41,11 +41,11 @@ def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     if issubclass(kind, UUID):
         return UUID(int=int.__int__(found.int))  # type: ignore[attr-defined]
     if not issubclass(kind, tuple):
-        raise UnfitValueError(f"it is of the class {kind.__name__}")
+        raise UnfitValueError(f"it is an instance of {kind.__name__}")
     parts = tuple.__len__(found)  # type: ignore[arg-type]
     if parts > MAX_PARTS or not depth:
         raise UnfitValueError(
-            f"it is a tuple of {parts} parts, or one in {DEPTH} others: {MAX_PARTS} parts are the most"
+            f"it is a tuple of {parts} parts, or inside {DEPTH} other tuples: at most {MAX_PARTS} parts are allowed"
         )
     members: Iterator[object] = tuple.__iter__(found)  # type: ignore[arg-type]
     return tuple(to_limit_value(each, depth - 1) for each in members)

@@ -141,7 +141,11 @@ def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, del
         seconds = delay_of(delay)
     except BaseException as wrong:
         return _ask_policy(
-            policy, attempts, error, f"{describe(error, limit)}; and its delay: {describe(wrong, limit)}", limit
+            policy,
+            attempts,
+            error,
+            f"{describe(error, limit)}; and its delay is invalid: {describe(wrong, limit)}",
+            limit,
         )
     return _retry(policy, attempts, seconds, describe(error, limit))
 
@@ -172,7 +176,7 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
         # The retry policy is application code. If it fails, the event must still get a verdict, so the fallback delay
         # applies.
         retry, delay, policy_error = True, FALLBACK_DELAY, wrong
-        text = f"{text}; and its retry policy: {describe(wrong, limit)}"
+        text = f"{text}; and its retry policy failed: {describe(wrong, limit)}"
     text = make_storable(text, limit)
     return _retry(policy, attempts, delay, text, policy_error) if retry else _dead_verdict(policy, attempts, text)
 

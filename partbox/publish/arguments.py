@@ -26,7 +26,9 @@ def build_event(
         return Event(given, **fields)
     cls: Any = event if isinstance(event, type) else type(event)
     if kind_of(cls) is not None and not isinstance(event, Enum):
-        raise PublishError(f"{cls.__qualname__} has a payload beside it: publish an instance, which is its own payload")
+        raise PublishError(
+            f"{cls.__qualname__} was given a separate payload: publish an instance, which is its own payload"
+        )
     return Event(event, payload, **fields)
 
 

@@ -2,7 +2,7 @@
 
 from partbox.errors import PublishError, SchemaError
 
-TRANSACTION_FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
+TRANSACTION_FAILED = "the transaction has failed: roll back to a savepoint or entirely, and try again"
 _REFUSED_STATE, _UNWRITTEN_TEXT = "55000", "keeps out what is published"
 _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, unknown completion
 
@@ -67,7 +67,6 @@ class ErrorExplainer:
             raise PublishError(TRANSACTION_FAILED) from error
         if sqlstate_of(error) == _REFUSED_STATE and _UNWRITTEN_TEXT in str(error):
             raise PublishError(
-                f"a trigger or rule on a table of partbox {_UNWRITTEN_TEXT}: nothing was, and the "
-                f"transaction has failed; "
-                "`partbox doctor` names it: drop it, and try again"
+                f"a trigger or rule on a table of partbox {_UNWRITTEN_TEXT}: nothing was written, and the "
+                "transaction has failed; `partbox doctor` names the trigger or rule: drop it, and try again"
             ) from error

@@ -51,7 +51,9 @@ class PublishHooks:
         """Add a hook after the others of its moment. Raise RegistrationError if it cannot take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):
-            raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
+            raise RegistrationError(
+                f"{call!r} is no {moment.value} hook: give a function that takes the list of events"
+            )
         if not takes(call, 1):
             raise RegistrationError(f"{hook} must take exactly one positional argument, the list of events")
         self.by_moment[moment] += (hook,)

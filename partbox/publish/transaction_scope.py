@@ -143,8 +143,8 @@ async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
 
 def _build_library_error(adapter: BaseAdapter) -> PublishError:
     return PublishError(
-        f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, whose library reports itself how a "
-        "transaction ends: publish inside a transaction of its own"
+        f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, because its library itself reports how "
+        "a transaction ends: publish inside a transaction of that library"
     )
 
 
@@ -153,7 +153,7 @@ def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd)
     # error was caught.
     if opened.status == opened.Status.FAILED:
         end.revoke_commit()
-        raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
+        raise psycopg.OperationalError("the connection was lost inside the transaction: nothing was committed")
 
 
 def _has_failed(conn: AnyConnection) -> bool:

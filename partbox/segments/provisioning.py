@@ -77,14 +77,15 @@ def describe_refusal(problem: str, triggers: Sequence[EventTrigger]) -> str:
     if problem.startswith(FULL_DISK):
         return problem
     if not triggers:
-        return f"{problem}: remove the cause, all goes on by itself"
-    return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {describe_trigger_remedy(triggers)}"
+        return f"{problem}: remove the cause, and partbox goes on by itself"
+    named = ", ".join(map(str, triggers))
+    return f"{problem}: event triggers run in this step: {named}: {describe_trigger_remedy(triggers)}"
 
 
 def describe_trigger_remedy(triggers: Sequence[EventTrigger]) -> str:
     """Return the remedy for event triggers that do not find their tables while a segment is created."""
     commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
     return (
-        "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "
-        f"their schema, or {commands}"
+        "segments are made with an empty search_path and by the owner of the log, so let each trigger name its tables "
+        f"with their schema, or run {commands}"
     )

@@ -105,13 +105,16 @@ def _describe_hold(hold: SegmentHold, single: bool) -> str:
         case "archive":
             return "not archived yet" if single else "its newest records are not archived yet"
         case "empty":
-            return "dead: replay or discard it" if single else "nothing is in it but dead records, which are kept"
+            return "dead: replay or discard it" if single else "it has only dead records, which are kept"
         case "cursor":
-            return f"subscription {hold.subscription!r} has not passed it: partition {hold.partition} is at {hold.id}"
+            return (
+                f"subscription {hold.subscription!r} has not consumed it yet: "
+                f"partition {hold.partition} is at id {hold.id}"
+            )
         case "parked":
             return (
-                f"subscription {hold.subscription!r} has {format_count(hold.rows or 0, 'record')} of it parked, "
-                f"the first is {hold.id} in partition {hold.partition}"
+                f"subscription {hold.subscription!r} has parked {format_count(hold.rows or 0, 'record')} of it, "
+                f"the first with id {hold.id} in partition {hold.partition}"
             )
         case "dead":
             return f"{format_count(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"

@@ -64,25 +64,29 @@ class Settings(BaseModel):
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
     event_loop: Annotated[Literal["asyncio", "uvloop"], BeforeValidator(forms.lower)] = Field(
         default="asyncio",
-        description="what runs `async def` handlers: Python's own event loop, or `uvloop` of the extra of that name",
+        description="the event loop of `async def` handlers: Python's own, or `uvloop`, which needs the extra of that "
+        "name",
     )
-    poll_busy: Interval = Field(default=0.001, description="time between two looks at the log while events arrive")
-    poll_idle: Interval = Field(default=0.040, description="the same when nothing arrives; what it backs off to")
-    page: Count = Field(default=10_000, description="records one poll reads at most")
+    poll_busy: Interval = Field(default=0.001, description="time between two polls of the log while events arrive")
+    poll_idle: Interval = Field(default=0.040, description="longest time between two polls when no events arrive")
+    page: Count = Field(default=10_000, description="most records that one poll reads")
     window: Count = Field(default=1_000, description="records read ahead of the saved cursor, per partition")
     window_bytes: ByteSize = Field(
-        default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes"
+        default=ByteSize(64 << 20),
+        gt=0,
+        description="bytes of records read ahead, per process; one larger event still passes",
     )
     max_parked: Count = Field(
         default=1_000,
-        description="parked records of a partition that failed or stand behind such; beyond it reading pauses",
+        description="parked records of a partition that failed or wait behind a failed one; beyond that, reading "
+        "pauses",
     )
     max_waiting: Count = Field(
         default=10_000_000,
-        description="parked records of a subscription that only wait for a turn or a time; beyond it reading pauses",
+        description="parked records of a subscription that only wait for a turn or a time; beyond that, reading pauses",
     )
     heartbeat: Interval = Field(
-        default=1.0, description="time between two heartbeats of a node (more if there are over 100)"
+        default=1.0, description="time between two heartbeats of a node (more with over 100 nodes)"
     )
     lease: Interval = Field(default=6.0, description="how long a silent process keeps its partitions")
     drain_timeout: Duration = Field(default=15.0, description="how long a stopping process waits for running handlers")
@@ -96,34 +100,36 @@ class Settings(BaseModel):
         default=Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)"
     )
     on_failure: Blocking = Field(
-        default="block", description="`block`: later events of the key wait for a failed one; or `continue`"
+        default="block", description="`block`: later events of the aggregate wait for a failed one; or `continue`"
     )
     on_dead: Blocking = Field(
-        default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
+        default="continue", description="`continue`: later events of the aggregate pass a dead one; or `block`"
     )
     circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.parse_circuit)] = Field(
         default=outage.DEFAULT_ERRORS,
-        description="errors that say that what a handler calls is away, or `off` (see handlers)",
+        description="errors that mean that a service called by a handler is down, or `off` (see handlers)",
     )
     on_unroutable: Annotated[Routing, BeforeValidator(forms.routing)] = Field(
         default="dead",
-        description="the fate of an event without handler: `dead`, `ignore` (the default of other subscriptions than "
-        "`default`), `retry`; as a keyword also a function from event to outcome. One that is newer than its class "
+        description="what happens to an event without a handler: `dead`, `ignore` (the default of other subscriptions "
+        "than `default`), `retry`; as a keyword also a function from event to outcome. An event newer than its class "
         "waits unless this is `dead` or a function",
     )
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
     retain_done: Duration = Field(default=7 * 86_400.0, description="how long handled records are kept, from publish")
     retain_size: Annotated[ByteSize | None, Field(gt=0), BeforeValidator(forms.none_of_text)] = Field(
-        default=None, description="bytes of the log beyond which its oldest handled segments go early; `none`: no limit"
+        default=None,
+        description="bytes of the log beyond which its oldest handled segments are emptied early; `none`: no limit",
     )
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
     retain_history: Duration = Field(
-        default=3 * 86_400.0, description="how long it is kept how far partitions were each minute; `0`: none is noted"
+        default=3 * 86_400.0,
+        description="how long the progress of partitions, noted each minute, is kept; `0`: it is not noted",
     )
-    retain_actions: Duration = Field(default=90 * 86_400.0, description="how long it is kept what operators did")
+    retain_actions: Duration = Field(default=90 * 86_400.0, description="how long notes of operators' actions are kept")
     archive: Annotated[str | None, BeforeValidator(forms.archive_place), BeforeValidator(forms.none_of_text)] = Field(
         default=None,
         description="where records are written before they leave the log: a directory, or a URL such as "
@@ -139,19 +145,20 @@ class Settings(BaseModel):
     )
     http_names: OptionalText = Field(
         default=None,
-        description="other names by which metrics and health checks are asked for, such as "
+        description="other host names under which metrics and health checks may be requested, such as "
         "`outbox.example.org,proxy.example.org`; `*`: any (see metrics)",
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
+        default="text", description="how `partbox worker` and its processes log: `text`, or `json`, one object per line"
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(forms.lower)] = Field(
         default="info",
-        description="the least level that they log: `debug` (with the trace of every error that is retried), `info`, "
+        description="the lowest level that is logged: `debug` (with the trace of every error that is retried), `info`, "
         "`warning`, `error`",
     )
     http_token: OptionalText = Field(
-        default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
+        default=None,
+        description="the token that actions on the live page require: 16 or more letters, digits, `-`, `_`; a secret",
     )
     http_payloads: bool = Field(
         default=False, description="the holder of `http_token` may see payloads of events on the live page"
@@ -160,24 +167,26 @@ class Settings(BaseModel):
         default=None, description="name and colour at the head of the live page, such as `production:red`"
     )
     trace_url: Annotated[str | None, BeforeValidator(forms.trace_url), BeforeValidator(forms.none_of_text)] = Field(
-        default=None, description="the page of an event's trace elsewhere: `https://HOST/PATH/{trace_id}`"
+        default=None, description="the URL of an event's trace in your tracing tool: `https://HOST/PATH/{trace_id}`"
     )
     relay: Annotated[tuple[RelayTarget, ...], BeforeValidator(targets_of)] = Field(
-        default=(), description="where `partbox relay` sends events of which types, without `--to`: tables (see relay)"
+        default=(), description="which event types `partbox relay` sends where, without `--to`: tables (see relay)"
     )
     webhook_secret: OptionalText = Field(
         default=None,
-        description="what signs the requests of `partbox relay` to webhooks without a `secret` of their own: `whsec_` "
-        "and base64; a secret",
+        description="the key that signs requests of `partbox relay` to webhooks without a `secret` of their own: "
+        "`whsec_` and base64; a secret",
     )
-    pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
+    pooler: bool = Field(
+        default=False, description="connections go through a transaction pooler: send no session options"
+    )
     bell: Annotated[Literal["auto", "on", "off"], BeforeValidator(forms.on_or_off)] = Field(
         default="auto",
-        description="publishers wake idle workers: `auto`: where nothing stands in the way; `on`: also where the "
-        "server lets transactions be prepared, of which none may publish; `off`",
+        description="whether publishers wake idle workers: `auto`: where nothing prevents it; `on`: also where the "
+        "server allows prepared transactions, none of which may publish; `off`",
     )
     listen_dsn: OptionalText = Field(
-        default=None, description="the same database past a pooler, where workers listen for what wakes them"
+        default=None, description="the same database without the pooler, where workers listen for wake-up notifications"
     )
 
     @field_validator("*", mode="before")

@@ -15,7 +15,7 @@ def without_control_characters(value: object) -> object:
     """Return a setting's value unchanged. Raise ValueError if it contains control characters."""
     # Terminals and logs would act on them.
     if isinstance(value, str) and (found := _CONTROL.search(value)) is not None:
-        raise ValueError(f"take the control character {found[0]!a} out of it")
+        raise ValueError(f"remove the control character {found[0]!a}")
     return value
 
 

@@ -87,7 +87,7 @@ def _from_file() -> dict[str, SourcedValue]:
 def _read_utf8(path: Path) -> str:
     content = path.read_bytes()
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
-        raise SettingsError(f"{shorten_line(str(path))} is in UTF-16 or no text: save it as UTF-8")
+        raise SettingsError(f"{shorten_line(str(path))} is in UTF-16 or not text: save it as UTF-8")
     return content.decode("utf-8-sig")
 
 
@@ -123,9 +123,9 @@ def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
         return None
     named = ", ".join(f"{shorten_line(each, 60)}{_format_hint(each, known)}" for each in strays[:MOST])
     more = f" and {len(strays) - MOST} more" if len(strays) > MOST else ""
-    text = f"ignored, for no setting has such a name: {named}{more}"
+    text = f"ignored environment variables that are not settings: {named}{more}"
     if any(map(_OF_SERVICES.fullmatch, strays)):
-        return f"{text}; Kubernetes adds such for services, unless the pod says `enableServiceLinks: false`"
+        return f"{text}; Kubernetes adds such variables for services, unless the pod says `enableServiceLinks: false`"
     return f"{text}; `partbox config` lists all settings"
 
 

@@ -20,7 +20,9 @@ from partbox.text.wording import format_hint
 
 ANY: Final = "*"
 WEBHOOKS: Final = ("http", "https")
-FORM: Final = "write [[partbox.relay]] and below it types, to and topic; as a text a JSON list of such objects"
+FORM: Final = (
+    "write [[partbox.relay]] and below it types, to and topic; as a string, a JSON list of objects with these keys"
+)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
@@ -60,13 +62,13 @@ class RelayTarget(BaseModel):
     @classmethod
     def _check_types(cls, types: tuple[str, ...]) -> tuple[str, ...]:
         if not types:
-            raise ValueError('names no types: leave them out, or write types = ["*"], for all')
+            raise ValueError('names no types: leave types out, or write types = ["*"] for all types')
         for each in types:
             if not each:
                 raise ValueError("has an empty type: name it, or leave it out")
             if ANY in each and each != ANY:
                 raise ValueError(
-                    f'has the type {shorten_line(each, 60)!r}, but only "*" alone stands for others: name each type'
+                    f'has the type {shorten_line(each, 60)!r}, but only "*" alone is a wildcard: name each type'
                 )
         return types
 
@@ -82,7 +84,9 @@ class RelayTarget(BaseModel):
     @model_validator(mode="after")
     def _check_secret(self) -> "RelayTarget":
         if self.secret is not None and self.scheme not in WEBHOOKS:
-            raise ValueError(f"has a secret, which signs webhooks, and goes to {mask_url(self.to)}: leave it out")
+            raise ValueError(
+                f"has a secret, which only webhooks use, but sends to {mask_url(self.to)}: leave the secret out"
+            )
         return self
 
 
@@ -121,12 +125,12 @@ def _format_fault(error: Mapping[str, Any]) -> str:
         case "value_error":
             return str(error["ctx"]["error"])
         case "missing":
-            return 'says not where to send: add such as to = "kafka://broker:9092"'
+            return 'does not say where to send: add a key such as to = "kafka://broker:9092"'
         case "extra_forbidden":
             return f"has an unknown key {shorten_line(key, 60)!r}: {format_hint(key, RelayTarget.model_fields)}"
         case _:
-            form = 'a list of texts, such as ["OrderPlaced"]' if key == "types" else "a text"
-            return f"has {key} in another form than {form}: write it so"
+            form = 'a list of strings, such as ["OrderPlaced"]' if key == "types" else "a string"
+            return f"has a wrong value for {key}: write {form}"
 
 
 def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
@@ -135,6 +139,8 @@ def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remed
     for number, names in named:
         for name in names:
             if name in first:
-                both = f"targets {first[name]} and {number}" if first[name] != number else f"target {number} twice"
-                raise ValueError(f"{both} have the {what} {shorten_line(name, 60)!r}: {remedy}")
+                both = (
+                    f"targets {first[name]} and {number} have" if first[name] != number else f"target {number} repeats"
+                )
+                raise ValueError(f"{both} the {what} {shorten_line(name, 60)!r}: {remedy}")
             first[name] = number

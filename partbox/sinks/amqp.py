@@ -169,7 +169,7 @@ class RabbitSink(Sink):
         except pika.exceptions.PublishError:
             return LookupError(self._format_no_queue(message.topic))
         except pika.exceptions.DeliveryError as error:
-            return RuntimeError(f"RabbitMQ did not take it: {error}")
+            return RuntimeError(f"RabbitMQ refused the message: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:
             return ChannelRefused(f"RabbitMQ says {error}")
         # The channel was closed before the message was sent.

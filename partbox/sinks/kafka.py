@@ -181,7 +181,9 @@ class BatchDelivery:
         codes = self._producer.kafka.KafkaError
         if error.code() == codes.MSG_SIZE_TOO_LARGE:
             size = f"{len(message.value):,} bytes"
-            return UnrecoverableError(f"Kafka: MSG_SIZE_TOO_LARGE, {size}: raise message.max.bytes, the topic's too")
+            return UnrecoverableError(
+                f"Kafka: MSG_SIZE_TOO_LARGE, {size}: raise message.max.bytes, and the topic's max.message.bytes"
+            )
         if error.code() == codes._FATAL:
             self._producer.broker_errors.fatal = True
         return result(codes, message.topic, error)
@@ -254,7 +256,7 @@ class KafkaSink(Sink):
         super().__init__(topic, **options)
         for name in {*FIXED_CONFIG} & {*(config or {})}:
             raise SettingsError(
-                f"kafka: {name} cannot be set: the order per aggregate depends on {FIXED_CONFIG[name]!r}"
+                f"kafka: {name} cannot be set: the order per aggregate depends on the value {FIXED_CONFIG[name]!r}"
             )
         self._config = {**DEFAULT_CONFIG, **(config or {}), **FIXED_CONFIG, "bootstrap.servers": servers}
         self._open: Producer | None = None
@@ -266,7 +268,7 @@ class KafkaSink(Sink):
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{mask_url(url)!r} names no servers: write kafka://HOST:9092, commas between several")
         if "@" in parts.netloc:
-            raise SettingsError("kafka: a user stands in the query: kafka://HOST:9092?sasl.username=…&sasl.password=…")
+            raise SettingsError("kafka: a user belongs in the query: kafka://HOST:9092?sasl.username=…&sasl.password=…")
         return cls(parts.netloc, topic, config=query_of(url))
 
     def check(self) -> None:

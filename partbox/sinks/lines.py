@@ -41,7 +41,7 @@ class StdoutSink(Sink):
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
         if urlsplit(url)[1:] != ("", "", "", ""):
-            raise SettingsError(f"{mask_url(url)!r} says more than stdout: can mean: write stdout: alone")
+            raise SettingsError(f"{mask_url(url)!r} has more than the scheme: write stdout: alone")
         return cls(topic)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:

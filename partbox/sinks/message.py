@@ -58,7 +58,7 @@ class Topic:
         try:
             named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
         except ValueError as error:
-            raise SettingsError(f"topic {template!r}: {error}; write a brace that is meant as such twice") from None
+            raise SettingsError(f"topic {template!r}: {error}; write a literal brace twice") from None
         for name in named:
             if name not in FIELDS:
                 fields = ", ".join(f"{{{field}}}" for field in FIELDS)

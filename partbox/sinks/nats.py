@@ -202,4 +202,4 @@ def _measure_headers(headers: Mapping[str, str]) -> int:
 
 
 def _format_no_stream(subject: str) -> str:
-    return f"no stream of NATS takes the subject {subject!r}: add one, or the subject to one"
+    return f"no NATS stream takes the subject {subject!r}: add a stream, or add the subject to one"

@@ -104,7 +104,7 @@ class RedisSink(Sink):
                 continue
             if len(message.value) > limit:
                 size = f"{len(message.value):,} bytes"
-                text = f"Redis takes no value of {size}, only of {limit:,}: raise its proto-max-bulk-len"
+                text = f"Redis takes no value of {size}, only up to {limit:,}: raise its proto-max-bulk-len"
                 results[place] = UnrecoverableError(text)
                 failed.add(message.key)
             else:
@@ -157,4 +157,4 @@ def _result_of(message: Message, answer: object) -> Result:
     if not isinstance(answer, Exception):
         return None
     # All messages to that stream get the same error, so it is not final.
-    return RuntimeError(f"Redis does not add to {message.topic!r}: {answer}")
+    return RuntimeError(f"Redis does not add to stream {message.topic!r}: {answer}")

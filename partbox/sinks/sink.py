@@ -209,7 +209,7 @@ def _key_of(event: DeliveredEvent) -> tuple[str, str] | None:
 
 def library(module: str, extra: str) -> Any:
     """Import and return the client library of a sink. Raise SettingsError, with the remedy, if it is not installed."""
-    found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
+    found = platform.library(module, extra, f"this target needs the library {module.partition('.')[0]}")
     _quiet_loggers(extra)
     return found
 

@@ -59,10 +59,10 @@ class WebhookSink(Sink):
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
         parts = urlsplit(url)
         if not parts.hostname:
-            raise SettingsError(f"{mask_url(url)!r} names no host: write such as https://example.org/hooks")
+            raise SettingsError(f"{mask_url(url)!r} names no host: write a URL such as https://example.org/hooks")
         if parts.fragment:
             place = mask_url(url.partition("#")[0])
-            raise SettingsError(f"{place!r} stands before a #, and what is behind that is never sent: leave it out")
+            raise SettingsError(f"{place!r} is followed by a #, and what comes after # is never sent: leave that out")
         return cls(url, topic, secret=secret)
 
     def check(self) -> None:
@@ -157,7 +157,7 @@ def _result_of(answer: Any, body: bytes) -> Result:
         return ConnectionError(said) if status in GATEWAY_STATUSES else RuntimeError(said)
     if 400 <= status < 500:
         return UnrecoverableError(said)
-    return LookupError(f"{said}; redirections are not followed: give the URL that it names")
+    return LookupError(f"{said}; redirections are not followed: give the URL that the redirection names")
 
 
 def _retry_after(text: str | None) -> float | None:

@@ -84,7 +84,7 @@ class DatabaseRetry:
         if self.is_joined or error is None:
             return None
         seconds = time.monotonic() - self._failing_since
-        return f"{_describe_failure(error)}, tried again for {seconds:.0f} s by now: {format_public_error(error)}"
+        return f"{_describe_failure(error)}, retried for {seconds:.0f} s so far: {format_public_error(error)}"
 
     def _note_failure(self, error: Exception) -> None:
         now = time.monotonic()
@@ -93,7 +93,7 @@ class DatabaseRetry:
         logged, self._logged_reason = self._logged_reason, f"{type(error).__name__}: {error}"
         if logged == self._logged_reason:
             return
-        text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
+        text = "%s: its events wait, events of other databases do not; partbox retries with pauses of up to %g s: %s"
         name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
         log_event(log, name, text, _describe_failure(error), LONGEST_PAUSE, error, subscription=self._subscription)
 
@@ -103,4 +103,4 @@ class DatabaseRetry:
 
 
 def _describe_failure(error: Exception) -> str:
-    return f"cannot {'connect to' if isinstance(error, OperationalError) else 'work for'} the database"
+    return f"cannot {'connect to' if isinstance(error, OperationalError) else 'use'} the database"

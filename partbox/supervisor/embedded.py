@@ -43,7 +43,7 @@ _LOOP_ENDED = (
 )
 _NOT_RUNNING = {
     "new": "has not started: use `with outbox.worker() as worker:`, or call start()",
-    "stopped": "was stopped: make a new one by outbox.worker()",
+    "stopped": "was stopped: create a new one with outbox.worker()",
 }
 
 
@@ -178,7 +178,7 @@ class EmbeddedWorker:
         handlers. Raises the worker's error if the worker has failed."""
         if self._pid != os.getpid():
             raise PartboxError(
-                "this worker runs in the process that forked this one: make a new one by outbox.worker()"
+                "this worker runs in the process that forked this one: create a new one with outbox.worker()"
             )
         if self._state == "disabled":
             return False
@@ -216,7 +216,10 @@ class EmbeddedWorker:
         works = self._registered_process.is_leaving or (idle < IDLE_LEASES * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
         if self._registered_process.is_vouched and not vouched and not failed:
-            text = "the worker has neither read nor saved for %.1f s, or started nothing: its lease is left to end"
+            text = (
+                "the worker has neither read nor saved events for %.1f s, or started no handler: "
+                "its lease is not renewed"
+            )
             log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
         self._registered_process.is_vouched = vouched
 
@@ -251,7 +254,7 @@ def _require_running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise PartboxError(
-            "no event loop of asyncio runs here, which async handlers need: enter `with outbox.worker():` in a thread"
+            "no asyncio event loop runs here, and async handlers need one: enter `with outbox.worker():` in a thread"
         ) from None
 
 

@@ -57,7 +57,7 @@ def _wait_for_end(
             _stop_all(supervisors)
         elif all(supervisor.join_error for supervisor in supervisors):
             why = "; ".join(f"{each.database}: {' '.join(str(each.join_error).split())}" for each in supervisors)
-            raise PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
+            raise PartboxError(f"none of the {len(supervisors)} databases can be used, check each --dsn: {why}")
         elif until_empty and emptying.is_over():
             done = emptying.log_left_over()
             _stop_all(supervisors)

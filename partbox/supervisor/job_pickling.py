@@ -91,8 +91,8 @@ def _load_class(name: str) -> Any:
     if isinstance(found, type):
         return found
     raise RegistrationError(
-        f"there is no class {name} in a worker process: define it where importing the program defines it, not under "
-        "`if __name__ == '__main__':`"
+        f"there is no class {name} in a worker process: define it outside of `if __name__ == '__main__':`, so that "
+        "importing the program defines it"
     )
 
 

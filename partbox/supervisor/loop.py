@@ -219,7 +219,7 @@ class NodeLoop:
                 self._shutdown.ask_to_drain(self._job.settings.drain_timeout)
                 self._wake_pipe.wake()
             case Exit.KILLED:
-                text = "process %d did not end in time and was killed: what ran may be delivered again"
+                text = "process %d did not end in time and was killed: its running events may be delivered again"
                 self._log("killed", text, handle.pid, worker_pid=handle.pid)
             case Exit.CRASHED:
                 self._workers.note_crash(handle)

@@ -49,15 +49,18 @@ T = TypeVar("T")
 log = logging.getLogger("partbox.supervisor")
 LIFESPAN_NOTED_AFTER = 2.0  # seconds in its lifespan after which a process gets a row that shows it
 RETRY_PAUSE = 0.2  # seconds until a failed heartbeat is tried again
-NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
-NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
+NO_HEARTBEAT = "no heartbeat: other processes may take the partitions when the lease is over: %s"
+NOT_PLANNED = (
+    "heartbeats succeed, but registering processes, removing dead ones or planning partitions failed, and is retried: "
+    "%s"
+)
 WENT_BACK = (
-    "the server's history went back: it had confirmed commits until %s and has none after about %s. Events that are "
-    "gone may have been delivered; all that exist are"
+    "the server's history went back: it had confirmed commits until %s and has none after about %s. Lost events may "
+    "have been delivered; all existing events are delivered"
 )
 UNKNOWN_PROCESS = (
-    "process %d is unknown to the database: another node has buried it, or the commit with which it joined is lost; "
-    "it drops everything and goes on under a new identity"
+    "process %d is unknown to the database: another node has declared it dead, or the commit with which it joined is "
+    "lost; the process drops all its work and goes on under a new identity"
 )
 QUERY_FAILED = "cannot determine whether everything is delivered: %s"
 

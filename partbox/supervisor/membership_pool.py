@@ -25,7 +25,7 @@ CLOSE_TIMEOUT = 1.0  # seconds that closing waits for connections that are being
 # A statement hangs after this many seconds, or after the lease divided by `LIMITS_PER_LEASE` if that is longer.
 MIN_STATEMENT_LIMIT = 0.5
 LIMITS_PER_LEASE = 3
-HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
+HUNG = "a connection hung, and no lease was renewed until now; the connection is reopened: %s"
 
 
 class MembershipPool:

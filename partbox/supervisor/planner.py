@@ -87,7 +87,7 @@ def describe_plan(moved: int, members: int) -> str:
     """Return a log message about `moved` partitions that were reassigned among `members` processes, with the reason."""
     what = format_count(moved, "partition")
     if members == 0:
-        return f"no process is left that delivers: {what} wait for one"
+        return f"no process is left to deliver events: {what} wait for a process"
     if members == 1:
         return f"assigned {what} to the only process"
     return f"moving {what}, so that {format_count(members, 'process')} have even shares"

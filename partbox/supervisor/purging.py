@@ -71,18 +71,18 @@ class Purging:
             while not self._stopping.wait(max(0.0, min(due - time.monotonic(), next_check))):
                 next_check = uniform(0.5, 1.5) * SEGMENT_INTERVAL
                 if time.monotonic() >= due:
-                    self._try_step(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
+                    self._try_step(self._purge, "purge_failed", "purge failed, expired data stays", interval)
                     due = time.monotonic() + interval
                 elif random() < compute_turn_chance(self._count_nodes()):
                     self._try_step(
-                        self._maintain_segments, "segments_failed", "segments of the log were not tended", next_check
+                        self._maintain_segments, "segments_failed", "segments of the log are not maintained", next_check
                     )
 
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, is_stopped=self._stopping.is_set)
         self._log_segments(purged.archived, purged.files, purged.unarchived, purged.untended)
         if purged.total:
-            log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
+            log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", with more left to purge")
 
     def _maintain_segments(self) -> None:
         maintained = maintain_segments(self._dsn, self._settings, self._stopping.is_set)
@@ -100,10 +100,10 @@ class Purging:
                 log, "archived", "archived %s in %s", format_count(records, "record"), format_count(files, "file")
             )
         if problem is not None and problem != self._logged_problem:
-            log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
+            log_event(log, "archive_failed", "archiving failed and is tried again, the records stay: %s", problem)
         self._logged_problem = problem
         if untended is not None:
-            text = "segments of the log were not changed, and it is tried again: %s"
+            text = "segments of the log were not changed, which is tried again: %s"
             log_event(log, "segments_failed", text, untended)
 
     def _try_step(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
@@ -118,7 +118,7 @@ class Purging:
             reason = f"{type(error).__name__}: {error}"
         else:
             return
-        log_event(log, event, f"{consequence} until the next one in %s: %s", format_duration(pause), reason)
+        log_event(log, event, f"{consequence} until the next attempt in %s: %s", format_duration(pause), reason)
 
     def __enter__(self) -> "Purging":
         self.start()

@@ -52,13 +52,13 @@ def _is_done(node: Supervisor) -> bool:
     with log_for_database(node.database):
         blocker = node.blocker
         if blocker is not None:
-            text = "what is due in the other databases is delivered, and nothing of this one: %s"
+            text = "all due events of the other databases are delivered, but none of this one: %s"
             log_event(log, "not_delivered", text, blocker, subscription=node.subscription)
             return False
         work = node.find_outstanding_work()
         if work is None or work.is_done:
             return work is not None
-        text = "this node ends, and in subscription %r is left: %s; %s"
+        text = "this node ends with undelivered events in subscription %r: %s; %s"
         log_event(log, "left_over", text, node.subscription, _describe_left_over(node),
                   _describe_remedy(node, paused=work.is_paused), subscription=node.subscription)  # fmt: skip
         return False
@@ -67,7 +67,7 @@ def _is_done(node: Supervisor) -> bool:
 def _describe_left_over(node: Supervisor) -> str:
     kinds = node.list_unfinished_events() or ()
     texts = (f"{each.events:,} {each.what}{_format_due_time(each.due_in)}" for each in kinds)
-    return ", ".join(texts) or "nothing by now"
+    return ", ".join(texts) or "none by now"
 
 
 def _format_due_time(seconds: float | None) -> str:
@@ -78,8 +78,8 @@ def _describe_remedy(node: Supervisor, *, paused: bool) -> str:
     schema = node.settings.schema_name
     if paused:
         return (
-            f"it is paused: {format_command('subscription resume', schema, None, node.subscription)}, and run "
-            "this again"
+            f"the subscription is paused: {format_command('subscription resume', schema, None, node.subscription)}, "
+            "and run this again"
         )
     blocked, doctor = format_command("blocked list", schema, node.subscription), format_command("doctor", schema)
-    return f"{blocked} names the events that others wait for, {doctor} what hinders them; then run this again"
+    return f"{blocked} names the events that others wait for, {doctor} says what blocks delivery; then run this again"

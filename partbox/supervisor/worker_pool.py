@@ -123,7 +123,7 @@ class WorkerPool:
         except OSError as error:
             pause = self.backoff.next_pause()
             self._spawn_at = now + pause
-            text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
+            text = "cannot start a process, retrying in %.1f s; meanwhile %d processes run: %s"
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
@@ -144,12 +144,15 @@ class WorkerPool:
         if signs.silent_for < signs.stuck_for:
             name, seconds = "idle", signs.stuck_for
             text = (
-                "process %d has started nothing for %.1f s, though events wait and no handler runs: something else of "
-                "the application does not return, and it is killed and replaced"
+                "process %d has started no handler for %.1f s, though events wait and none runs: other code of the "
+                "application does not return, and the process is killed and replaced"
             )
         elif signs.silent_for < signs.idle_for:
             name, seconds = "idle", signs.idle_for
-            text = "process %d has neither read nor saved for %.1f s, though its node can: it is killed and replaced"
+            text = (
+                "process %d has neither read nor saved for %.1f s, though its node reaches the database: it is killed "
+                "and replaced"
+            )
         else:
             name, seconds = "silent", signs.silent_for
             text = "process %d shows no life for %.1f s and is killed and replaced"

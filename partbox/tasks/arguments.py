@@ -56,15 +56,15 @@ class TaskArguments:
             raise PublishError(f"task {self._task!r} {self._describe_problem(error)}") from None
         except (PydanticSerializationError, ValueError) as error:
             raise PublishError(
-                f"an argument of task {self._task!r} has no form in JSON ({type(error).__name__}): give what its "
-                "annotation says, and annotate bytes that are no text as pydantic.Base64Bytes"
+                f"an argument of task {self._task!r} cannot be written as JSON ({type(error).__name__}): pass a value "
+                "of its annotated type, and annotate bytes that are no text as pydantic.Base64Bytes"
             ) from None
         try:
             self._type_adapter.validate_json(self._type_adapter.dump_json(valid, by_alias=True))
         except ValidationError as error:
             raise PublishError(
-                f"task {self._task!r} could not be delivered, for in JSON it {self._describe_problem(error)}: "
-                "annotate it with a type that can be read back from JSON"
+                f"task {self._task!r} could not be delivered, as its JSON {self._describe_problem(error)}: "
+                "annotate the argument with a type that can be read back from JSON"
             ) from None
         return cast(dict[str, Any], plain)
 
@@ -104,7 +104,9 @@ def _resolve_hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
 
 def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], task: str) -> None:
     if parameter.kind not in _NAMED_KINDS:
-        raise RegistrationError(f"task {task!r} has the parameter `{parameter}`: each must have a name to be given by")
+        raise RegistrationError(
+            f"task {task!r} has the parameter `{parameter}`: each parameter must be passable by name"
+        )
     if parameter.name not in hints:
         raise RegistrationError(f"parameter {parameter.name!r} of task {task!r} has no annotation: give it a type")
 

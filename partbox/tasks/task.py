@@ -171,7 +171,7 @@ def task(
     # have its name.
     name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
-        raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
+        raise RegistrationError(f"the name of a task must be a non-empty text, not {name!r}: give one, or leave it out")
     run = build_runner(function, name)
     if options.get("transactional"):
         raise RegistrationError(
@@ -180,7 +180,7 @@ def task(
     own_type = TASK if aggregate_type is None else aggregate_type
     if own_type == ANY:
         raise RegistrationError(
-            f"task {run.task_name!r} cannot join every aggregate type ('*'): name the one of its events"
+            f"task {run.task_name!r} cannot have every aggregate type ('*'): name the aggregate type of its events"
         )
     aggregate_types = dict.fromkeys((own_type, TASK))
     handlers.register_for(run, run.task_name, aggregate_types, subscription, **(options | {"name": run.task_name}))

@@ -55,8 +55,8 @@ class PartboxMixin(_Case):
         worker sees the events of an open transaction."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
-                "drain() does not see what an open transaction has published, and a TestCase never commits its own: "
-                "use a TransactionTestCase, or self.handle()"
+                "drain() does not see events published in an open transaction, and a TestCase never commits its "
+                "transaction: use a TransactionTestCase, or self.handle()"
             )
         return self.kit.drain(subscription)
 

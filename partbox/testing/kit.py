@@ -120,7 +120,7 @@ class Faults:
     def inject(self, event_type: Kind | None, error: Error, times: int) -> None:
         """Make the next `times` deliveries of an event type fail with this error. None stands for any type."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
-            raise TypeError(f"{error!r} is not an exception: give the one to raise")
+            raise TypeError(f"{error!r} is not an exception: give the exception to raise")
         _check_times(times)
         self._faults.append(
             _Fault(None if event_type is None else type_name_of("event_type", event_type), error, times)
@@ -196,7 +196,9 @@ class Kit:
         event = build_event(event, NOT_GIVEN, {})
         event_id = self.publish(event)
         if event_id is None:
-            raise PartboxError("the event was not published: its idempotency key is used, or a hook suppressed it")
+            raise PartboxError(
+                "the event was not published: its idempotency key is already used, or a hook suppressed it"
+            )
         return place(self._open_connection(), self.outbox, event_id, event, placement, subscription)
 
     @overload
@@ -264,7 +266,7 @@ class Kit:
         SQLAlchemy. Handlers of Django use Django's own connection."""
         for each in events:
             if not isinstance(each, DeliveredEvent):
-                raise TypeError(f"{each!r} is no delivered event: give those of `published(…)` or `delivered(…)`")
+                raise TypeError(f"{each!r} is not a delivered event: pass events from `published(…)` or `delivered(…)`")
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
@@ -316,7 +318,7 @@ class Kit:
 
     def _open_connection(self) -> Connection[Any]:
         if self._restore is None:
-            raise PartboxError("this kit is closed, and its outbox is what it was before")
+            raise PartboxError("this kit is closed, and its outbox is restored: make a new kit")
         return self._drainer.connection()
 
     def __enter__(self) -> "Kit":

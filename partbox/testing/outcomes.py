@@ -79,7 +79,9 @@ class Drained(list[Settled]):
         if self and all(each.state == "done" for each in self):
             return self
         if not self:
-            raise AssertionError("nothing was due: is what was published committed, and its time come (`advance`)?")
+            raise AssertionError(
+                "nothing was due: are the published events committed, and has their due time come (`advance`)?"
+            )
         raise AssertionError(f"not all is done:\n{self}") from next((each.error for each in self if each.error), None)
 
     def __str__(self) -> str:

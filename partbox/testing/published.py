@@ -18,7 +18,7 @@ MOST = 20
 LONGEST = 200
 
 NOTHING = (
-    "nothing was published; what another connection has not committed is seen through that alone: pass it as conn="
+    "nothing was published; only the publishing connection sees its uncommitted events: pass this connection as conn="
 )
 
 Row = tuple[Any, ...]

@@ -203,11 +203,11 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
         return _django_savepoint()
     if endpoint.handler.is_async:
         raise PartboxError(
-            f"{name} is async and transactional, and a connection belongs to the event loop that made it: commit what "
-            "was published, and use drain()"
+            f"{name} is async and transactional, and a connection belongs to the event loop that made it: commit the "
+            "published events, and use drain()"
         )
     if conn is None:
-        raise PartboxError(f"{name} is transactional: pass the connection that it is to use, conn=…")
+        raise PartboxError(f"{name} is transactional: pass the connection that the handler is to use, conn=…")
     if endpoint.transaction is TransactionKind.PSYCOPG:
         return nullcontext((find_psycopg(conn),))
     from sqlalchemy.engine import Connection
@@ -216,8 +216,8 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
     if isinstance(found, Connection):
         return _sqlalchemy_savepoint(found, endpoint.handler)
     raise PartboxError(
-        f"{name} gets a session of SQLAlchemy: pass a session or a connection of that, whose transaction it is to use, "
-        "conn=…"
+        f"{name} takes a session of SQLAlchemy: pass the SQLAlchemy session or connection whose transaction the "
+        "handler is to use, conn=…"
     )
 
 

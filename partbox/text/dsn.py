@@ -19,7 +19,7 @@ BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the beginning of a file
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
-    "%2F), or key=value pairs with quotes around what has spaces, or embedded:"
+    "%2F), or key=value pairs with quotes around values with spaces, or embedded:"
 )
 
 # Texts by the beginning of libpq's error, up to the first quoted part.
@@ -35,7 +35,7 @@ _REASONS = {
     "missing key/value separator": 'a word without "=" after the ?',
     "end of string reached": "a [ without its ]",
     "IPv6 host address may not": "an empty IPv6 address",
-    "unexpected character": "something wrong behind an IPv6 address",
+    "unexpected character": "an unexpected character after an IPv6 address",
 }
 
 # URLs of SQLAlchemy name a driver in this way.
@@ -121,10 +121,12 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
     parts, where = urlsplit(place), mask_url(place)
     if mark:
         raise SettingsError(
-            f"{where!r} stands before a #, behind which nothing is read: write %23 for one that is meant"
+            f"{where!r} is followed by a #, after which nothing is read: write %23 for a # that is part of a value"
         )
     if "@" in parts.query:
-        raise SettingsError(f"{where!r} has an @ behind a ?: write %40 and %3F for those of a password or a value")
+        raise SettingsError(
+            f"{where!r} has an @ behind a ?: write %40 and %3F for these signs in a password or a value"
+        )
     found: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if known is not None and name not in known:
@@ -147,7 +149,7 @@ def mask_option_name(name: str) -> str:
 
 
 def _find_reason(said: str) -> str:
-    return next((ours for theirs, ours in _REASONS.items() if said.startswith(theirs)), "a form that is none of a DSN")
+    return next((ours for theirs, ours in _REASONS.items() if said.startswith(theirs)), "a form that no DSN has")
 
 
 def _find_hint(dsn: str) -> str:
@@ -172,7 +174,7 @@ def _find_misread_sign(dsn: str, found: dict[str, str]) -> str | None:
             return "an @ behind a / (in a password they must be %40 and %2F)"
     for name, value in found.items():
         if any(ord(each) < ord(" ") for each in value):
-            return f"a control character in its {name} (a secret that was put in may end with a line break)"
+            return f"a control character in its {name} (an inserted secret may end with a line break)"
     if any("@" in host.lstrip("@") for host in found.get("host", "").split(",") if not host.startswith("/")):
         return "an @ in its host (in a password it must be %40)"
     if not all(port.strip().isdecimal() for port in found.get("port", "").split(",") if port.strip()):

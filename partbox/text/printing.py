@@ -18,7 +18,7 @@ def text_of(value: object) -> str:
         return str.__str__(str(value))
     # Even SystemExit is caught, because a text is all that was wanted.
     except BaseException as wrong:
-        return f"(its text cannot be had: {type(wrong).__name__})"
+        return f"(no text, as str() raised {type(wrong).__name__})"
 
 
 def format_error_name(error: BaseException) -> str:

@@ -90,7 +90,7 @@ class HandlerLimits:
         # A SystemExit of `by` is caught too, as it must not end the process.
         except BaseException as error:
             Settlement.raise_interrupt(error)
-            text = "limit_by of %s failed, so the event is limited as one without a value: %s: %s"
+            text = "limit_by of %s failed, so the event is limited as for the value None: %s: %s"
             log_event(
                 log,
                 "limit_by_failed",

@@ -100,13 +100,14 @@ class SessionFactory:
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
     """Log why the thread `loop` lost its database connection: it hung, it broke, or rows would be hidden from it."""
     if isinstance(error, HungError):
-        text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
+        text = "a connection hung, and the %s made no progress until now; all connections are reopened: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)
     elif isinstance(error, PartboxError) or proof.ends_session(error):
         text = (
-            "not everything can be read or written, so nothing is, until this is mended (`partbox doctor` says how): %s"
+            "some data cannot be read or written, so nothing is delivered until this is fixed (`partbox doctor` says "
+            "how): %s"
         )
         log_event(log, "unseen", text, error, subscription=subscription)
     else:
-        text = "the connection is lost and made anew: %s"
+        text = "the connection was lost and is reopened: %s"
         log_event(log, "connection_lost", text, error, subscription=subscription)

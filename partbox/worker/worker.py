@@ -229,7 +229,7 @@ class Worker:
         self.poller.end()
         released = transactions_ended and drained and ended
         text = "delivery in subscription %r has ended, %s"
-        how = "with nothing left running" if released else "and what ran may be delivered again"
+        how = "with nothing left running" if released else "and unfinished events may be delivered again"
         self._context.log("worker_stopped", text, self._context.subscription, how, released=released)
         return released
 

@@ -122,7 +122,7 @@ MUTATIONS = (
         "if False:",
         (
             f"{DJANGO}::test_a_failed_event_leaves_nothing_behind_and_the_others_are_committed"
-            "[swallow-the handler has caught an error of the database]",
+            "[swallow-the handler has caught a database error]",
         ),
     ),
     Mutation(

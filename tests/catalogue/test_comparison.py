@@ -88,27 +88,27 @@ INCOMPATIBLE = {
     ),
     "a field is renamed": (
         edited(total=None, amount=int),
-        [f"OrderPlaced.total is called amount now: {BOTH}: keep its name, as an alias of amount, or {VERSION}"],
+        [f"OrderPlaced.total is called amount now: {BOTH}: keep the old name as an alias of amount, or {VERSION}"],
     ),
     "a type is another": (
         edited(total=str),
         [
             f"OrderPlaced.total was an integer, and is text: {BOTH}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
     "a type is narrower": (
         edited(note=(str, "")),
         [
             f"OrderPlaced.note was text or null, and is text: {LOG}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
     "a type is wider": (
         edited(total=float),
         [
             f"OrderPlaced.total was an integer, and is a number: {CONSUMERS}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
     "a new field is required": (
@@ -139,14 +139,14 @@ INCOMPATIBLE = {
         edited(at=str),
         [
             f"OrderPlaced.at was text (date-time), and is text: {CONSUMERS}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
     "a field within a list is another": (
         edited(lines=list[Narrow]),
         [
             f"OrderPlaced.lines[].price was text, and is an integer: {BOTH}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
     "a list must have more": (
@@ -161,7 +161,7 @@ INCOMPATIBLE = {
         edited(note=(str | int | None, None)),
         [
             f"OrderPlaced.note was text or null, and is text or an integer or null: {CONSUMERS}: "
-            f"leave it, and add a field for the new form, or {VERSION}"
+            f"leave it as it was, and add a field for the new form, or {VERSION}"
         ],
     ),
 }

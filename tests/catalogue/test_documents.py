@@ -163,8 +163,8 @@ def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp
 def test_a_removed_event_and_a_new_event_are_named(tmp_path, forms):
     schema_files.write_schemas(tmp_path, forms[:1])
     assert [each.text for each in schema_files.find_changes(schema_files.read_schemas(tmp_path), forms[1:], {})] == [
-        "OrderPlaced of version 2 has no class: breaks reading the log: keep the class, and import its module, while "
-        f"the log has such events; then delete {tmp_path}/OrderPlaced.v2.json",
+        "OrderPlaced version 2 has no class any more: breaks reading the log: keep the class, and import its module, "
+        f"while the log has such events; then delete {tmp_path}/OrderPlaced.v2.json",
         "parcel/shipped is new: breaks nothing",
     ]
 

@@ -43,7 +43,7 @@ def test_archiving_and_restoring_by_hand_are_recorded_as_actions(partbox, old, t
 def test_expired_records_are_archived_and_can_be_imported_again(partbox, old, tmp_path, conn):
     place = str(tmp_path / "archive")
     dry = partbox("purge", "--archive", place, "--dry-run")
-    assert (dry.code, dry.out) == (0, "would archive 5 records, of which more may go then\nwould purge 5 records\n")
+    assert (dry.code, dry.out) == (0, "would archive 5 records; more may be purged after that\nwould purge 5 records\n")
 
     done = partbox("purge", "--archive", place)
     assert (done.code, done.out, done.err) == (0, "archived 5 records in 1 file\npurged 5 records\n", "")
@@ -106,13 +106,13 @@ def test_an_archive_that_fails_ends_with_1_and_one_line(partbox, old, tmp_path):
     place.write_text("in the way")
     done = partbox("purge", "--archive", str(place))
     assert (done.code, done.out) == (1, "nothing was purged\n")
-    assert done.err.startswith("partbox: not archived, so it stays: archive ")
+    assert done.err.startswith("partbox: not archived, so the records stay: archive ")
     assert done.err.count("\n") == 1
 
 
 STANDS = (
-    r"partbox: not archived yet: the transaction of pid {pid} \(report\){where}, open for [0-9.]+ s, is in the way, "
-    r"for what it may still write goes before\n"
+    r"partbox: not archived yet: the transaction of pid {pid} \(report\){where}, open for [0-9.]+ s, is in the way: "
+    r"records that it may still write come first\n"
 )
 
 

@@ -29,8 +29,8 @@ def test_a_delayed_event_is_cancelled_by_its_id_or_by_its_key(partbox, outbox, c
 @pytest.mark.parametrize(
     ("typed", "error"),
     [
-        ((str(uuid4()),), "is not cancelled: it is no delayed event whose time is to come: `partbox find "),
-        (("--key", "k"), "k is not cancelled: it is no delayed event"),
+        ((str(uuid4()),), "is not cancelled: there is no such delayed event, or its time has come: `partbox find "),
+        (("--key", "k"), "k is not cancelled: there is no such delayed event"),
         (("42",), "event_id '42' is a str and no UUID"),
         ((), "by its id or by its idempotency key: give one of them"),
     ],

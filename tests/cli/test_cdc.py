@@ -101,7 +101,7 @@ def test_each_missing_prerequisite_is_reported_on_a_line_of_its_own(partbox, dsn
     assert publication.startswith(f"publication '{name}' is not there")
     assert command in publication
     execute(dsn, "create publication {} for table partbox.record", name)
-    assert "does not give inserts into the log by its root" in notes()[-1]
+    assert "does not publish inserts into the log by its root table" in notes()[-1]
     execute(dsn, "drop publication {}", name)
     prepared()
     assert notes()[3:] == []

@@ -50,7 +50,7 @@ def test_config_shows_every_value_its_origin_and_its_meaning(partbox, here, monk
     assert settings["schema"][:2] == ["orders", "--schema"]
     assert settings["pooler"][:2] == ["true", "--pooler"]
     assert settings["page"][:2] == ["10000", "default"]
-    assert settings["bell"][:2] == ["auto: off, behind a pooler without listen_dsn", "default"]
+    assert settings["bell"][:2] == ["auto, but off behind a pooler without listen_dsn", "default"]
     assert list(settings) == [*names()]
     assert all(meaning for *_, meaning in settings.values())
 

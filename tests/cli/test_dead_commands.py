@@ -144,7 +144,9 @@ def test_show_prints_the_traceback_of_the_handler(partbox, plant):
 def test_one_record_is_replayed_or_discarded_without_asking(partbox, plant):
     one, other = plant.park("a"), plant.park("a")
     ran = partbox("dead", "replay", str(one))
-    assert ran.out.startswith("replayed 1 dead record: workers deliver them before what waits of their aggregates")
+    assert ran.out.startswith(
+        "replayed 1 dead record: workers deliver them before the waiting events of their aggregates"
+    )
     assert partbox("dead", "discard", str(plant.event_id(other)), "--json").out == '{\n  "discarded": 1\n}\n'
     assert plant.states() == {one: "ready", other: "discarded"}
 
@@ -155,7 +157,7 @@ def test_without_a_terminal_all_is_refused_unless_yes_is_given(partbox, plant, c
     young = plant.park("b", age=1)
     error = partbox("dead", command, "--all", "--older-than", "1h").error
     assert f"{command} 2 dead records with older than '1h'" in error
-    assert "repeat it with --yes" in error
+    assert "repeat the command with --yes" in error
     assert plant.states() == dict.fromkeys([*records, young], "dead")
     ran = partbox("dead", command, "--all", "--older-than", "1h", "--yes")
     assert (ran.code, ran.out.startswith(f"{command}ed 2 dead records")) == (0, True)

@@ -202,7 +202,9 @@ def frame() -> Frame:
         ),
         duplicates=3,
         out_of_order=0,
-        happenings=[NewsItem(NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
+        happenings=[
+            NewsItem(NOON, "said", "killed process B (pid 1234567): its 100 partitions move to other processes")
+        ],
     )
 
 
@@ -288,7 +290,7 @@ def test_a_pipe_gets_lines_and_no_drawing(frame):
     assert "published 1,234,567 (12,346/s)  delivered 1,234,560" in first
     assert "pending 7" in first
     assert "partitions A 100 B 100 C 40" in first
-    assert second == "12:00:01  killed process B (pid 1234567): its 100 partitions go to others"
+    assert second == "12:00:01  killed process B (pid 1234567): its 100 partitions move to other processes"
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def test_json_has_all_that_the_table_has(partbox, shop):
 
 
 def test_documents_are_written_and_printed(partbox, shop, here):
-    assert partbox("events", "shop:outbox", "--json-schema", "a/b").out == "1 schema written to a/b, 0 as they were\n"
-    assert partbox("events", "shop:outbox", "--json-schema", "a/b").out == "0 schemas written to a/b, 1 as they were\n"
+    assert partbox("events", "shop:outbox", "--json-schema", "a/b").out == "1 schema written to a/b, 0 unchanged\n"
+    assert partbox("events", "shop:outbox", "--json-schema", "a/b").out == "0 schemas written to a/b, 1 unchanged\n"
     assert partbox("events", "shop:outbox", "--asyncapi", "api.json", "--topic", "all").out == "api.json written\n"
     assert json.loads((here / "api.json").read_text())["channels"]["all"]["address"] == "all"
     assert json.loads(partbox("events", "shop:outbox", "--asyncapi", "-").out)["asyncapi"] == "3.0.0"
@@ -97,8 +97,8 @@ def test_check_ends_with_1_and_a_line_for_each_break_and_with_0_without_one(part
     assert (ran.code, ran.out.splitlines()) == (
         1,
         [
-            "OrderPlaced.total was an integer, and is text: breaks reading the log and consumers: leave it, and add a "
-            "field for the new form, or make version=2 with @outbox.upcast(OrderPlaced, from_version=1)",
+            "OrderPlaced.total was an integer, and is text: breaks reading the log and consumers: leave it as it was, "
+            "and add a field for the new form, or make version=2 with @outbox.upcast(OrderPlaced, from_version=1)",
             "OrderPlaced.note is new: breaks nothing",
             "1 change breaks a reader of 1 schema of schemas",
         ],
@@ -165,9 +165,9 @@ def test_an_impossible_request_is_reported_in_one_line_and_changes_nothing(partb
     ("arguments", "said"),
     [
         (["check", "shop:outbox"], "events check needs --against: for example `partbox events check shop:outbox"),
-        (["shop:outbox", "--topic", "a"], "--topic is that of --asyncapi, which is missing"),
+        (["shop:outbox", "--topic", "a"], "--topic is for --asyncapi, which is missing"),
         (["shop:outbox", "--markdown", "--json"], "--markdown and --json both print"),
-        (["shop:outbox", "--json", "--json-schema", "a"], "--json prints, and a file is written"),
+        (["shop:outbox", "--json", "--json-schema", "a"], "--json prints, and another option writes a file"),
         (["shop:outbox", "--jsn"], "has no option --jsn: did you mean --json?"),
     ],
 )

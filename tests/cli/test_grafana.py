@@ -18,7 +18,7 @@ def test_everything_but_the_generators_is_written(partbox, here):
     ran = partbox("grafana", "export", "new/grafana")
     wanted = {name: content for name, content in files(ROOT / "grafana").items() if name.split("/")[0] not in OURS}
     assert files(here / "new" / "grafana") == wanted
-    assert (ran.code, ran.out) == (0, f"{len(wanted)} files written to new/grafana, 0 as they were\n")
+    assert (ran.code, ran.out) == (0, f"{len(wanted)} files written to new/grafana, 0 unchanged\n")
 
 
 def test_export_writes_the_folders_that_the_compose_file_mounts(partbox, here):
@@ -35,7 +35,7 @@ def test_export_writes_nothing_when_a_file_was_changed_unless_forced(partbox, he
     changed, gone = here / "grafana" / "compose.yaml", here / "grafana" / "dashboards" / "overview.json"
     changed.write_text("mine")
     gone.unlink()
-    assert "grafana/compose.yaml differs from what would be written: repeat it with --force" in (
+    assert "grafana/compose.yaml differs from what would be written: add --force" in (
         partbox("grafana", "export", "grafana").error
     )
     assert (changed.read_text(), gone.exists()) == ("mine", False)

@@ -86,6 +86,7 @@ def test_unknown_partbox_environment_variables_are_reported_in_one_line_before_a
     ran = partbox(command, "--json")
     assert ran.code == 0
     assert ran.err == (
-        "partbox: ignored, for no setting has such a name: PARTBOX_DNS (did you mean PARTBOX_DSN?), "
-        "PARTBOX_SERVICE_HOST; Kubernetes adds such for services, unless the pod says `enableServiceLinks: false`\n"
+        "partbox: ignored environment variables that are not settings: PARTBOX_DNS (did you mean PARTBOX_DSN?), "
+        "PARTBOX_SERVICE_HOST; Kubernetes adds such variables for services, unless the pod says "
+        "`enableServiceLinks: false`\n"
     )

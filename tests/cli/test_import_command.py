@@ -160,7 +160,9 @@ def test_a_later_subscription_from_the_beginning_also_gets_failed_rows_as_dead(r
     assert outbox.drain(subscription="audit")
     assert sorted(seen) == [1, 3]
     (dead,) = outbox.dead.list(subscription="audit")
-    assert dead.error == ("it had failed in the table that it was imported from, before this subscription came to it")
+    assert dead.error == (
+        "the event had failed in the table that it was imported from, before this subscription reached it"
+    )
     assert outbox.dead.replay(dead.record_id, subscription="audit") == 1
     assert outbox.drain(subscription="audit")
     assert sorted(seen) == [1, 3, 4]
@@ -231,7 +233,7 @@ def test_a_row_that_a_trigger_keeps_out_of_the_log_is_not_taken_for_imported(run
 def test_an_import_with_rows_of_an_unknown_status_is_refused(run, conn):
     conn.execute(MANY, [2])
     conn.execute("update outbox set status = 'parked' where id = 2")
-    assert "there are rows with status 'parked', which is neither pending, failed nor done" in run().error
+    assert "there are rows with status 'parked', which the command does not name" in run().error
     assert numbers(conn) == []
 
 
@@ -247,7 +249,7 @@ def test_an_import_with_rows_of_an_unknown_status_is_refused(run, conn):
         (("--where", "true) --"), "syntax error"),
         (("--done", "new"), "status 'new' is named twice"),
         (("--table", "nowhere"), "table 'nowhere' does not exist in this database"),
-        (("--table", "a.b.c.d"), "'a.b.c.d' is no name"),
+        (("--table", "a.b.c.d"), "'a.b.c.d' is not a table name"),
     ],
 )
 def test_wrong_import_options_are_refused_in_one_line(run, conn, options, said):
@@ -310,7 +312,7 @@ def test_an_import_of_failed_rows_into_an_outbox_without_subscriptions_is_refuse
     monkeypatch.setenv("PARTBOX_DSN", dsn)
     partbox("init", "--schema", "written", "--writer-only")
     error = partbox("import", *PLAN, "--schema", "written").error
-    assert "schema 'written' has no subscription for which a failed row could be dead" in error
+    assert "schema 'written' has no subscription in which a failed row could become a dead record" in error
 
 
 @contextmanager

@@ -33,19 +33,19 @@ def instance(conn):
 
 
 def test_a_limit_is_set_shown_and_reset(command, conn):
-    said = "limited handler shop.charge: rate 90/m, at once 5; its workers take it within a heartbeat\n"
+    said = "limited handler shop.charge: rate 90/m, at once 5; its workers apply this within a heartbeat\n"
     assert command("set", "shop.charge", "--rate", "90/m", "--at-once", "5").out == said
     again = command("set", "shop.charge", "--rate", "1.5/s")
-    assert again.out == "handler shop.charge is limited so already: nothing to do\n"
+    assert again.out == "handler shop.charge already has these limits: nothing to do\n"
     head, row = command("list").out.splitlines()
     columns = "subscription limited handler rate at once for each waiting the first for the longest set"
     assert head.split() == columns.split()
     assert row.split()[:6] == ["default", "shop.charge", "1.5/s", "5", "0", "-"]
     assert row.endswith(f" by {getpass.getuser()}@{socket.gethostname()} as {conn.info.user}")
     assert command("reset", "shop.charge").out == (
-        "handler shop.charge is limited as it declares; its workers take it within a heartbeat\n"
+        "handler shop.charge is back to its declared limits; its workers apply them within a heartbeat\n"
     )
-    assert command("reset", "shop.charge").out == "nothing is set for handler shop.charge: nothing to do\n"
+    assert command("reset", "shop.charge").out == "no limits are set for handler shop.charge: nothing to do\n"
     assert command("list").out.startswith("no limit: @outbox.on(")
 
 
@@ -80,7 +80,7 @@ def test_every_limit_command_prints_json(command):
     ("arguments", "said"),
     [
         (("set", "shop.charge"), '--rate is missing, and so is at_once: give one of them, such as "100/s"'),
-        (("set", "shop.charge", "--rate", "fast"), "--rate 'fast' is none: write it like "),
+        (("set", "shop.charge", "--rate", "fast"), "--rate 'fast' is not a rate: write it like "),
         (("set", "shop.charge", "--at-once", "0"), "--at-once '0' must be a whole number from 1"),
         (("set", "shop.charge", "--at-once", "few"), "--at-once 'few' must be a whole number from 1"),
         (("set", "shop.charge", "--rate", "1/s", "--subscription", "x"), "subscription 'x' does not exist"),
@@ -98,7 +98,7 @@ def test_a_name_that_no_handler_of_the_application_has_is_refused(command, conn,
     monkeypatch.syspath_prepend(here)
     refused = command("set", "shop.charg", "--rate", "1/s", "--app", "limited_shop:outbox").error
     assert refused.endswith(
-        "HANDLER 'shop.charg' is none of subscription 'default' that takes a limit: did you mean 'shop.charge'?"
+        "HANDLER 'shop.charg' is not in subscription 'default', or takes no limit: did you mean 'shop.charge'?"
     )
     assert conn.execute("select count(*) from partbox.handler_limit").fetchone() == (0,)
     assert command("set", "shop.charge", "--rate", "1/s", "--app", "limited_shop:outbox").code == 0

@@ -88,7 +88,7 @@ def test_a_purge_that_a_subscription_keeps_from_everything_says_so_and_ends_with
     conn.execute("update partbox.partition set last_id = 0")
     ran = partbox("purge", "--dsn", dsn)
     assert (ran.code, ran.out.splitlines()[0]) == (1, "nothing was purged")
-    assert "subscription 'default' has not passed it: partition 0 is at 0" in ran.out
+    assert "subscription 'default' has not consumed it yet: partition 0 is at id 0" in ran.out
     assert partbox("purge", "--dry-run", "--dsn", dsn).code == 0
 
 
@@ -166,7 +166,7 @@ def test_a_purge_with_an_interval_goes_on_after_a_later_failure(started, conn, p
     first = process.stdout.readline()  # what the first purge raises would end it
     conn.execute("alter schema partbox rename to away")
     line = process.stderr.readline()
-    assert "purge failed, what has expired stays until the next one in 50ms: schema 'partbox' does not exist" in line
+    assert "purge failed, expired data stays until the next purge in 50ms: schema 'partbox' does not exist" in line
     conn.execute("alter schema away rename to partbox")
     plant(20)
     eventually(lambda: left(conn) == 0)
@@ -181,7 +181,7 @@ def test_a_writer_only_outbox_is_made_shown_and_purged(partbox, empty_dsn):
     assert "schema 'partbox' is ready, writer-only: without a subscription: applied 0014_baseline" in made.out
     shown = partbox("status", "--dsn", empty_dsn)
     assert shown.code == 0
-    assert "schema partbox is writer-only: no subscription" in shown.out
+    assert "schema partbox is writer-only: it has no subscription" in shown.out
     plain = json.loads(partbox("status", "--json", "--dsn", empty_dsn).out)
     assert plain == {"schema": "partbox", "subscription": None, "writer_only": True}
     with psycopg.connect(empty_dsn, autocommit=True) as conn:

@@ -46,7 +46,7 @@ def test_a_command_says_that_the_server_takes_no_writes_now(partbox, read_only, 
 
 def test_an_error_of_a_read_only_transaction_says_that_the_server_takes_no_writes_now():
     said = format_error_line(ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"))
-    assert "cannot execute UPDATE in a read-only transaction: it takes no writes now" in said
+    assert "cannot execute UPDATE in a read-only transaction: the server takes no writes now" in said
 
 
 def test_with_several_servers_the_error_names_the_one_that_answered():

@@ -70,7 +70,7 @@ def test_rebase_reports_what_it_did_and_refuses_a_schema_that_is_healthy(command
 
 
 def test_rebase_asks_for_confirmation_but_not_where_it_refuses_anyway(command, conn, terminal):
-    assert "there is no terminal to ask on: repeat it with --yes" in command().error
+    assert "there is no terminal to ask on: repeat the command with --yes" in command().error
     terminal("n\n")
     refused = command()
     assert (refused.code, "nothing was changed" in refused.err) == (1, True)

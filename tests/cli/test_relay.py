@@ -63,7 +63,7 @@ def test_the_relay_uses_the_given_topic_and_starting_point(run, dsn, conn, publi
     ("options", "said"),
     [
         ((), "give --to, for example `partbox relay --to stdout:`"),
-        (("--topic", "orders"), "--topic is that of --to, which is missing"),
+        (("--topic", "orders"), "--topic goes with --to, which is missing"),
         (("--to", "ftp://there"), "is not a target for events: use kafka://"),
         (("--to", "kafka://"), "names no servers: write kafka://HOST:9092"),
         (("--to", "file:/no/such/folder/x"), "cannot be written to /no/such/folder/x: No such file or directory"),

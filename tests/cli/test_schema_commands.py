@@ -80,5 +80,5 @@ def test_migrate_sql_from_a_version_prints_only_the_later_migrations(partbox, ds
     bare = partbox("migrate", "--sql", "--no-transaction").out
     assert (whole.count("begin;\n\n"), bare.count("begin;\n\n"), bare.count("\ncommit;")) == (1, 0, 0)
     for options in (("--from", f"{NEWEST}"), ("--no-transaction",)):
-        assert f"{options[0]} belongs to --sql" in partbox("migrate", *options, "--dsn", dsn).error
+        assert f"{options[0]} works only with --sql" in partbox("migrate", *options, "--dsn", dsn).error
     assert "knows no version 99 of the schema" in partbox("migrate", "--sql", "--from", "99").error

@@ -41,8 +41,8 @@ def test_a_purge_dry_run_says_what_holds_each_segment_back(partbox, dsn, conn, p
     out = partbox("purge", "--dry-run", "--dsn", dsn).out
     assert "nothing has expired" not in out.splitlines()[1]
     assert (
-        "held back in record_1: subscription 'default' has not passed it: partition 9 is at 2; "
-        "subscription 'default' has 1 record of it parked, the first is 2 in partition 5"
+        "held back in record_1: subscription 'default' has not consumed it yet: partition 9 is at id 2; "
+        "subscription 'default' has parked 1 record of it, the first with id 2 in partition 5"
     ) in out
     conn.execute("delete from partbox.parked; update partbox.partition set floor_id = 3")
     assert "would purge 1 segment of " in partbox("purge", "--dry-run", "--dsn", dsn).out

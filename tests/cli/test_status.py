@@ -291,7 +291,7 @@ def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partb
             "paused        since 2026-01-31 09:00:00Z: nothing is delivered",
             "`partbox subscription resume default` resumes it",
         ),
-        ("dead          1 event, which nobody tries any more", "`partbox dead list` shows them"),
+        ("dead          1 event, not tried again unless replayed", "`partbox dead list` shows them"),
     ):
         assert lines[lines.index(line) + 1].startswith(remedy)
     conn.execute("update partbox.parked set state = 'discarded'")
@@ -299,7 +299,7 @@ def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partb
     assert {
         "parked        none",
         "dead          none",
-        "discarded     1 event, by an operator, or cancelled in time",
+        "discarded     1 event, by an operator, or cancelled before delivery",
     } <= {*lines}
 
 
@@ -337,7 +337,7 @@ def test_status_says_what_a_stop_would_cost_now(conn, partbox, dsn):
 
     assert said() == ("", {"waits": 15.0, "again": 0})
     conn.execute(INSTANCE, ["node-a", "node-a", 4711, 0, False])
-    assert said()[0] == "waits for handlers that run, none for over 10 s; nothing would run again"
+    assert said()[0] == "waits for running handlers, none older than 10 s; no event would run again"
     conn.execute(RUNNING, ["7"])
     assert said() == ("waits up to 15 s, 4 events would run again", {"waits": 15.0, "again": 4})
     conn.execute("update partbox.instance set running = running::jsonb - 1")

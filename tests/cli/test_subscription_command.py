@@ -107,7 +107,7 @@ def test_replay_starts_from_a_given_record_id_or_time(command, conn, published):
 
 def test_without_a_terminal_a_replay_and_a_drop_need_a_yes(command, conn, published):
     for arguments in (["replay", "default", "--from", "1"], ["drop", "default"]):
-        assert "there is no terminal to ask on: repeat it with --yes" in command(*arguments).error
+        assert "there is no terminal to ask on: repeat the command with --yes" in command(*arguments).error
     assert (names(conn), last_ids(conn)) == (["default"], {3})
 
 
@@ -147,8 +147,8 @@ def test_a_drop_or_replay_that_times_out_names_the_obstacle_and_the_subscription
     command("create", "audit")
     instance(conn, "audit")
     error = command("drop", "audit", "--yes", "--timeout", "100ms").error
-    assert "after 0.1 s worker processes still run for it: node-a 4711. Stop them" in error
-    assert error.endswith("; nothing was changed, and it goes on")
+    assert "after 0.1 s worker processes are still running: node-a 4711. Stop them" in error
+    assert error.endswith("; nothing was changed, and delivery goes on")
     conn.execute("update partbox.partition p set owner = instance_id from partbox.instance where p.partition < 7")
     error = command("replay", "default", "--from", "1", "--yes", "--timeout", "100ms").error
     assert "7 partitions are still owned by a dead process" in error or "node-a 4711" in error
@@ -172,7 +172,7 @@ def test_a_drop_or_replay_that_times_out_names_the_obstacle_and_the_subscription
         (["drop", "default", "--yes", "--timeout", "soon"], "timeout 'soon' is no length of time"),
         (["replay", "audit", "--from", "1", "--yes"], "'audit' does not exist"),
         (["replay", "default", "--from", "0", "--yes"], "--from 0 is no record id"),
-        (["replay", "default", "--from", "9" * 5000, "--yes"], "is no record id: those are whole numbers from 1 to"),
+        (["replay", "default", "--from", "9" * 5000, "--yes"], "is no record id: record ids are whole numbers from 1"),
         (["replay", "default", "--from", "4", "--yes"], "record 4 does not exist yet: the newest is record 3"),
         (["replay", "default", "--from", "-1", "--yes"], "--from '-1' is no time: write it in ISO 8601"),
         (["replay", "default", "--from", "2026-01-31", "--yes"], "has no time zone: give it one"),

@@ -15,7 +15,7 @@ from partbox import Outbox
 
 PLAN = "select from partbox.partition where subscription = 'audit' for no key update"
 PURGE = "select partbox.locked('purge')"
-GOES_ON = "partbox: interrupted: subscription 'audit': nothing was changed, and it goes on\n"
+GOES_ON = "partbox: interrupted: subscription 'audit': nothing was changed, and delivery goes on\n"
 STAYS = "partbox: interrupted: subscription 'audit': nothing was changed; it stays paused, as it was before\n"
 REPLAY, DROP = ("replay", "audit", "--from", "1"), ("drop", "audit")
 
@@ -160,7 +160,7 @@ def test_a_command_that_loses_its_connection_reconnects_to_resume_the_subscripti
     out, err = command.communicate()
     assert (command.returncode, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("partbox: subscription 'audit': ")
-    assert err.endswith("; nothing was changed, and it goes on\n")
+    assert err.endswith("; nothing was changed, and delivery goes on\n")
     assert owned.paused is False
 
 

@@ -94,8 +94,8 @@ def test_a_logical_copy_is_refused_before_anything_is_delivered(worker, dsn):
     ("shop", "says"),
     [
         (BARE, "(shop.py:7): @outbox.on stands above shop.confirm without an event type, and would register nothing: "),
-        (EMPTY, "register one in module 'shop', which was imported, or in one that it imports, such as @outbox.on("),
-        (EMPTY, "subscription 'default' has no handler, so a worker would deliver nothing of it"),
+        (EMPTY, "in module 'shop', which was imported, or in a module that it imports, such as @outbox.on("),
+        (EMPTY, "subscription 'default' has no handler, so a worker would deliver none of its events"),
         (EMPTY, "there are handlers of 'audit'"),
     ],
 )
@@ -130,5 +130,5 @@ def test_a_handler_that_asks_for_state_without_a_lifespan_is_reported_in_one_lin
     (tmp_path / "shop.py").write_text(STATELESS)
     code, said = worker(dsn)
     assert code == 1
-    assert "asks for State, which no event is and no lifespan yields: put @outbox.lifespan above" in said
+    assert "asks for State, which no event provides and no lifespan yields: put @outbox.lifespan above" in said
     assert len(said.splitlines()) == 1

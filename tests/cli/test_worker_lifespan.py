@@ -192,7 +192,7 @@ def test_a_lifespan_that_ends_slowly_is_abandoned_within_the_drain_timeout(node:
     running.publish(2)
     eventually(lambda: running.count("handled 7") == 2, 60)
     _, (line,) = running.end()
-    assert "takes longer to end than a stop may, and is given up" in line
+    assert "takes longer to end than a stop may take, and is given up" in line
     assert running.count("leaving") == 1
 
 
@@ -257,7 +257,7 @@ def test_a_process_whose_lifespan_hangs_gets_no_partition_and_doctor_names_it(
     found = findings()["lifespan"]
     assert found["severity"] == "problem"
     assert found["summary"].startswith("2 processes in the lifespan shop.lifespan (shop.py:")
-    assert found["summary"].endswith("no other works, and records wait")
+    assert found["summary"].endswith("no other process works, and records wait")
     assert "no-workers" not in findings()
     said = partbox("status", *dsn).out
     assert "2 processes in the lifespan shop.lifespan" in " ".join(said.split())

@@ -94,7 +94,7 @@ def test_the_worker_restarts_when_a_handler_is_written_and_waits_until_a_syntax_
         eventually(lambda: conn.execute("select state from partbox.parked").fetchall() == [("deferred",)])
 
     worker.more.write_text("def broken(:\n")
-    worker.says("parts/more.py has changed", "SyntaxError", "it starts again when a file changes")
+    worker.says("parts/more.py has changed", "SyntaxError", "the worker restarts when a file changes")
     worker.code.write_text(worker.code.read_text() + PAID)
     worker.more.write_text('WORD = "again"\n')
     worker.says("paid again\n")
@@ -117,7 +117,7 @@ def test_the_on_unroutable_setting_of_the_application_is_respected(reloaded, dsn
 
 def test_a_worker_that_cannot_start_is_ended_by_one_signal(reloaded):
     worker = reloaded(", lease=0")
-    worker.says("setting lease = 0", "it starts again when a file changes; Ctrl-C ends it")
+    worker.says("setting lease = 0", "the worker restarts when a file changes; Ctrl-C ends it")
     os.killpg(worker.process.pid, signal.SIGINT)
     assert worker.process.wait() == 0
 

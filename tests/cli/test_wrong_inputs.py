@@ -71,7 +71,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("worker shop:outbox --schema nowhere", 1, INIT),
     ("worker shop:outbox --dsn", 2, "--dsn needs a value"),
     ("relay", 2, "give --to, for example `partbox relay --to stdout:`, or [[partbox.relay]] in partbox.toml"),
-    ("relay --topic orders", 2, "--topic is that of --to, which is missing"),
+    ("relay --topic orders", 2, "--topic goes with --to, which is missing"),
     ('relay --relay [{"to":"kafka://a"},{"to":"nats://b"}]', 1, "targets 1 and 2 have the type '*'"),
     ('relay --relay [{"to":"ftp://u:s3cret@there"}]', 1, "target 1 of relay (from --relay): 'ftp://u:***@there' is no"),
     ('relay --relay [{"to":"stdout:","topic":"{key}"}]', 1, "target 1 of relay (from --relay): topic '{key}' names"),
@@ -86,7 +86,7 @@ WRONG: list[tuple[str, int, str]] = [
     (f"worker shop:outbox --dsn {AWAY}", 1, CHECK),
     ("cdc debezum", 2, "did you mean `partbox cdc debezium`?"),
     ("cdc debezium --format xml", 2, "for example `partbox cdc debezium --sql | psql shop`"),
-    ("cdc debezium --topic {tenant_id}", 1, "there are {aggregate_type} and {event_type}"),
+    ("cdc debezium --topic {tenant_id}", 1, "the fields are {aggregate_type} and {event_type}"),
     ("cdc debezium --topic {event_type}-{aggregate_type}", 1, "router takes one"),
     ("cdc debezium --topic a/b", 1, "must consist of letters a to z, digits"),
     ("cdc debezium --name Shop", 1, "must have 1 to 63 letters a to z"),
@@ -98,7 +98,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("status --every 0", 1, "at least 100ms"),
     ("status --subscription defualt", 1, "did you mean 'default'?"),
     ("status --schema nowhere", 1, INIT),
-    ("status --schema partbx", 1, "which has 'partbox' (is that meant?)"),
+    ("status --schema partbx", 1, "which has 'partbox' (did you mean it?)"),
     (f"status --dsn {AWAY}", 1, CHECK),
     (f"status --watch --dsn {AWAY}", 1, CHECK),
     ("status everything", 2, "`partbox status --help`"),
@@ -106,13 +106,13 @@ WRONG: list[tuple[str, int, str]] = [
     (f"segments --dsn {AWAY}", 1, CHECK),
     ("segments everything", 2, "`partbox segments --help`"),
     ("find --record seven", 1, "--record 'seven' is no record id, such as 42"),
-    ("find --event 4711", 1, "--event '4711' is no event id, which is a UUID"),
+    ("find --event 4711", 1, "--event '4711' is no event id: event ids are UUIDs"),
     ("find --ended ded", 1, "--ended 'ded' is no ending: did you mean 'dead'?"),
     ("find --since soon", 1, "--since 'soon' is no time"),
     ("find --type=", 1, "--type is empty: name it"),
     ("find --limit 0", 1, "--limit 0 must be a whole number above 0"),
-    ("find --limit 201", 1, "limit 201 is too much: at most 200"),
-    ("find 7 --key 8", 1, "a record is looked for by one of them"),
+    ("find --limit 201", 1, "limit 201 is too much: give at most 200"),
+    ("find 7 --key 8", 1, "give one of them alone to search by"),
     ("find 7 8", 2, "`partbox find --help`"),
     ("find --failed-between 1h", 2, "--failed-between"),
     ("find --failed-between 2h 1h --since 1h", 2, "leave out --since"),
@@ -175,7 +175,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("blocked skip Order 7 --subscription audit", 1, THERE),
     # Operate.
     ("migrate --schema nowhere", 1, INIT),
-    ("migrate --schema partbx", 1, "which has 'partbox' (is that meant?)"),
+    ("migrate --schema partbx", 1, "which has 'partbox' (did you mean it?)"),
     ("migrate --sql --schema pg_mine", 1, 'does not begin with "pg_"'),
     (f"migrate --dsn {AWAY}", 1, CHECK),
     ("purge --every soon", 1, LENGTH),
@@ -189,15 +189,15 @@ WRONG: list[tuple[str, int, str]] = [
     ("purge --archive /x --no-archive", 1, "--no-archive goes without --archive"),
     ("purge --no-archive --dry-run", 1, "--no-archive goes without --dry-run"),
     ("import", 2, "needs --table or --archive"),
-    ("import --table orders --archive /x", 1, "give one of them"),
+    ("import --table orders --archive /x", 1, "keep one"),
     ("import --archive /x --map payload=*", 1, "--map is for a table: leave it out"),
     ("import --table orders --since 2026-01-01", 1, "--since is for an archive: leave it out"),
     ("import --archive /x --since soon", 1, "'soon' is no time: write it in ISO 8601"),
     ("import --archive /nowhere/at/all", 1, "No such file or directory: create it, or name another place"),
     ("import --archive /proc/self/fd", 1, "holds no file record-*.jsonl.zst"),
     ("import --archive /nowhere.jsonl.zst", 1, "/nowhere.jsonl.zst': No such file or directory"),
-    ("import --table orders --map event_type=kind", 1, "no column is the payload: give --map payload=COLUMN"),
-    ("import --table orders --map payload=*", 1, "no column is the event_type: give --map event_type=COLUMN"),
+    ("import --table orders --map event_type=kind", 1, "no column is mapped to payload: give --map payload=COLUMN"),
+    ("import --table orders --map payload=*", 1, "no column is mapped to event_type: give --map event_type=COLUMN"),
     ("import --table nowhere --map event_type=kind --map payload=*", 1, "table 'nowhere' does not exist"),
     ("import --table orders --map kind=kind", 1, "'kind' is not a field of an event: there are event_type, payload"),
     ("rebase --timeout soon", 1, f"--timeout 'soon' is no length of time: {LENGTH}"),
@@ -225,7 +225,7 @@ WRONG: list[tuple[str, int, str]] = [
         1,
         f"--timeout 'soon' is no length of time: {LENGTH}",
     ),
-    ("subscription replay default --from 1", 1, "repeat it with --yes"),
+    ("subscription replay default --from 1", 1, "repeat the command with --yes"),
     ("cancel", 1, "by its id or by its idempotency key: give one of them"),
     ("cancel 7", 1, "'7' is a str and no UUID"),
     ("cancel --key k", 1, "`partbox find k` tells what became of it"),
@@ -235,7 +235,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("limit list shop.confirm", 2, "`partbox limit list --help`"),
     ("limit set", 2, "needs HANDLER: for example `partbox limit set shop.charge"),
     ("limit set shop.confirm", 1, "--rate is missing, and so is at_once: give one of them"),
-    ("limit set shop.confirm --rate 100", 1, "--rate '100' is none: write it like"),
+    ("limit set shop.confirm --rate 100", 1, "--rate '100' is not a rate: write it like"),
     ("limit set shop.confirm --at-once 0", 1, "--at-once '0' must be a whole number from 1"),
     ("limit set shop.confrim --rate 1/s --app shop:outbox", 1, "did you mean 'shop.confirm'?"),
     ("limit set shop.confirm --rate 1/s --app nowhere:outbox", 1, "in the folder that holds nowhere"),
@@ -243,7 +243,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("limit reset shop.confirm --subscription audit", 1, THERE),
     ("limit reset shop.confirm --schema nowhere", 1, INIT),
     ("subscription drop", 2, "needs NAME: for example"),
-    ("subscription drop default", 1, "repeat it with --yes"),
+    ("subscription drop default", 1, "repeat the command with --yes"),
     ("subscription drop audit --yes", 1, THERE),
     # Develop.
     ("handlers", 2, "for example `partbox handlers shop:outbox`"),
@@ -335,8 +335,8 @@ def test_init_names_foreign_objects_in_the_schema_and_leaves_them_alone(shop, co
         conn.execute(statement.encode())
         said = run("init", "--schema", name)
         assert (said.code, said.err.count("\n")) == (1, 1)
-        assert f"schema '{name}' holds something that partbox did not make (" in said.err
-        assert "choose another name by --schema, or move that elsewhere; nothing was changed" in said.err
+        assert f"schema '{name}' holds an object that partbox did not make (" in said.err
+        assert "choose another name by --schema, or move the object elsewhere; nothing was changed" in said.err
         made = conn.execute("select count(*) from pg_class where relnamespace = %s::regnamespace", [name]).fetchone()
         assert made == (0 if name == "functions" else 1,)
 

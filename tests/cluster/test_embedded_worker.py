@@ -203,7 +203,7 @@ def test_a_worker_that_was_stopped_does_not_start_again(outbox):
     worker.start()
     worker.stop()
     worker.stop()
-    with pytest.raises(PartboxError, match=r"this worker was stopped: make a new one by outbox\.worker\(\)"):
+    with pytest.raises(PartboxError, match=r"this worker was stopped: create a new one with outbox\.worker\(\)"):
         worker.start()
 
 

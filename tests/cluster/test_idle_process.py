@@ -98,5 +98,5 @@ def test_a_process_whose_runners_all_hang_outside_of_a_handler_is_killed_after_t
     cluster.ledger.publish_now(cluster.ledger.names)  # the runners may have taken all others before they hung
     eventually(lambda: before not in cluster.owners.instances("node").values(), PATIENCE, 0.05)
     cluster.delivered()
-    assert "has started nothing for" in node.log
+    assert "has started no handler for" in node.log
     assert node.stop() == 0

@@ -138,7 +138,7 @@ def test_a_worker_whose_listener_pgbouncer_refuses_stays_awake(new_pgbouncer, ca
             with publisher.transaction() as tx:
                 publisher.publish(tx, "Placed", number)
             eventually(lambda number=number: number in seen)
-        eventually(lambda: "nobody can wake this worker for now" in caplog.text)
+        eventually(lambda: "notifications cannot wake this worker for now" in caplog.text)
     assert "refuses the options of a session" in caplog.text
     assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (None,)
 
@@ -193,7 +193,7 @@ def test_a_cluster_behind_pgbouncer_survives_kills_a_join_and_a_restart_of_pgbou
         more()
         pgbouncer.stop()
         eventually(
-            lambda: "the connection is lost" in first.log and "the connection is lost" in second.log, interval=0.05
+            lambda: "the connection was lost" in first.log and "the connection was lost" in second.log, interval=0.05
         )
         pgbouncer.start()
         more()

@@ -29,7 +29,7 @@ def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds
     ward.settled()
 
     assert ward.dead() == {
-        kill: (3, "its process died, 3 times that it ran"),
+        kill: (3, "the process died 3 times handling the event"),
         hang: (3, "TimeoutError: the handler ran longer than its timeout of 1 s"),
     }
     assert ward.wrong() == {}
@@ -56,7 +56,7 @@ def test_innocent_events_beside_poison_are_not_dead_lettered_even_with_two_attem
     node = ward.node(processes=1, max_attempts=2)
     ward.settled()
 
-    assert ward.dead() == {kill: (2, "its process died, 2 times that it ran")}
+    assert ward.dead() == {kill: (2, "the process died 2 times handling the event")}
     assert ward.wrong() == {}
     beside = {
         one.event
@@ -88,7 +88,7 @@ def test_an_event_whose_handler_takes_too_much_memory_ends_dead_and_no_other_doe
         eat = ward.publish_poison("Eat", ward.names[0])
         ward.publish(2)
         ward.settled(meanwhile=not_the_supervisor)
-        assert ward.dead() == {eat: (3, "its process died, 3 times that it ran")}
+        assert ward.dead() == {eat: (3, "the process died 3 times handling the event")}
         assert ward.wrong() == {}
         assert len(ward.deliveries(eat)) <= group.kills()
         ward.cluster.balanced(2)

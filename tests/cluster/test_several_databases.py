@@ -87,9 +87,9 @@ def test_a_database_unreachable_at_the_start_is_retried_while_the_other_one_is_d
     assert numbers.of("database_up", database=away) == numbers.of("processes", database=away) == 0
     (warning,) = eventually(lambda: said(node, "database_away"), PATIENCE, 0.05)
     assert (warning["level"], warning["database"]) == ("WARNING", away)
-    assert "cannot connect to the database: its events wait, those of the other databases do not" in warning["message"]
+    assert "cannot connect to the database: its events wait, events of other databases do not" in warning["message"]
     problems, body = eventually(lambda: len((found := not_ready(watched))[0]) == 1 and found, PATIENCE, 0.1)
-    assert problems[0].startswith(f"{away}: cannot connect to the database, tried again for")
+    assert problems[0].startswith(f"{away}: cannot connect to the database, retried for")
     assert [each["hindrance"] is None for each in body["supervisors"]] == [True, False]
     assert watched.probe("/healthz")[0] == 200
     own_server.server.start()
@@ -131,7 +131,7 @@ def test_a_database_without_the_schema_is_an_error_with_the_remedy_and_is_served
     assert (line["level"], line["database"]) == ("ERROR", bare)
     assert "partbox init" in line["message"]
     problems, _ = not_ready(watched)
-    assert any(each.startswith(f"{bare}: cannot work for the database") and "partbox init" in each for each in problems)
+    assert any(each.startswith(f"{bare}: cannot use the database") and "partbox init" in each for each in problems)
     assert watched.probe("/healthz")[0] == 200
     migrate(empty_dsn)
     publish(empty_dsn, "Good", 2)
@@ -166,7 +166,7 @@ def test_if_no_database_can_be_worked_for_it_is_a_one_line_error_with_the_exit_c
     node = start(away, empty_dsn, flags=[])
     assert node.wait() == 1
     (line,) = [line for line in node.log.splitlines() if line.startswith("partbox: ")]
-    assert "none of the 2 databases can be worked for" in line
+    assert "none of the 2 databases can be used" in line
     assert "shop: connection" in line
     assert f"{name_of(empty_dsn)}: " in line
     assert "s3cret" not in node.log

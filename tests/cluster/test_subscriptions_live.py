@@ -172,7 +172,7 @@ def test_a_handler_that_does_not_end_fails_a_replay_which_leaves_the_subscriptio
     gate = tmp_path / "gate"
     (stuck,) = ledger.publish_now(ledger.names[:1], gate=str(gate))
     eventually(lambda: stuck in audit.journal.started(), PATIENCE)
-    with pytest.raises(PartboxError, match=r"after 1 s 1 partition is still owned by audit-0 .*, and it goes on$"):
+    with pytest.raises(PartboxError, match=r"after 1 s 1 partition is still owned by audit-0 .* delivery goes on$"):
         commands.replay("audit", from_id=1, timeout=1)
     (other,) = ledger.publish_now(ledger.names[1:2])
     eventually(lambda: other in audit.journal.ended(), PATIENCE)  # by the same process, which has its partitions again
@@ -192,7 +192,7 @@ def test_a_drop_is_refused_while_workers_run_and_done_when_they_have_stopped(con
     working(conn, "audit", 1)
     ledger.publish_now(ledger.names)
     delivered_at_least(audit, len(ledger.names))
-    with pytest.raises(PartboxError, match=r"worker processes still run for it: audit-0 .*, and it goes on$"):
+    with pytest.raises(PartboxError, match=r"worker processes are still running: audit-0 .*, and delivery goes on$"):
         commands.drop("audit", timeout=3)
     assert node.stop() == 0
     commands.drop("audit")

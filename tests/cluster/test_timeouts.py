@@ -60,7 +60,7 @@ def test_a_handler_that_holds_the_interpreter_is_killed_with_its_process(ward):
     ward.publish(2)
     ward.settled()
 
-    assert ward.dead() == {held: (2, "its process died, 2 times that it ran")}
+    assert ward.dead() == {held: (2, "the process died 2 times handling the event")}
     assert ward.wrong() == {}
     assert node.log.count("shows no life for") == len(ward.deliveries(held))
     eventually(lambda: len(pids(ward)) == 2)

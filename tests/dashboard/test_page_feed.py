@@ -74,7 +74,7 @@ async def test_an_error_is_said_and_the_last_state_stays(overview_cache):
 async def test_an_unexpected_error_in_a_refresh_leaves_no_watcher_waiting(overview_cache, caplog):
     overview_cache.next = KeyError("of ours")
     assert "of ours" in (await keep_refreshing(Feed(overview_cache, "partbox"), 2))["error"]
-    assert "cannot show" in caplog.text
+    assert "cannot be refreshed" in caplog.text
 
 
 async def test_a_watcher_that_stops_does_not_wait_for_the_next_refresh(overview_cache, monkeypatch):

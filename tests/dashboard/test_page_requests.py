@@ -208,8 +208,8 @@ def test_the_answer_says_when_there_are_more_groups_of_dead_records_than_it_show
         ("/api/dead?subscription=audit", "'audit' does not exist"),
         ("/api/records/4711", "record 4711 is not in the log"),
         ("/api/records/first", "record 'first' must be a whole number"),
-        ("/api/records/9223372036854775808", "record 9223372036854775808 is no id of a record"),
-        ("/api/records/0", "record 0 is no id of a record"),
+        ("/api/records/9223372036854775808", "record 9223372036854775808 is not a record id"),
+        ("/api/records/0", "record 0 is not a record id"),
         ("/api/find?ended=lost", "'lost' is no ending"),
         ("/api/find?find=7&before=x", "before 'x' must be a whole number"),
         ("/api/find?since=soon", "since"),
@@ -236,8 +236,8 @@ def test_an_invalid_request_body_is_refused(live, plant, body):
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        ({"event": "Placed"}, "'event' is none of event_type, aggregate_type, aggregate_id, older_than"),
-        ({"event_type": "Placed", "tenant": "7"}, "'tenant' is none of"),
+        ({"event": "Placed"}, "'event' is not one of event_type, aggregate_type, aggregate_id, older_than"),
+        ({"event_type": "Placed", "tenant": "7"}, "'tenant' is not one of"),
         ({"event_type": ""}, "event_type '' is empty"),
     ],
     ids=["unknown", "unknown beside a known one", "empty"],
@@ -358,7 +358,7 @@ def test_a_limit_is_set_shown_and_reset(live, conn):
     assert (limit["name"], limit["rate"], limit["at_once"], limit["waiting"]) == ("charge", "1.5/s", "5", 0)
     assert limit["change"]["changed_by"] == who
     wrong = live.post("/api/limit/set", handler="charge", rate="fast")
-    assert (wrong.status, wrong.plain["error"].startswith("rate 'fast' is none: write it like")) == (400, True)
+    assert (wrong.status, wrong.plain["error"].startswith("rate 'fast' is not a rate: write it like")) == (400, True)
     assert live.post("/api/limit/set", rate="1/s").status == 400
     assert live.post("/api/limit/reset", handler="charge").plain["done"] == 1
     assert conn.execute(stored).fetchall() == []

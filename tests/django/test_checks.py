@@ -10,7 +10,7 @@ import pytest
     ("given", "said"),
     [
         ({"OUTBOX": "shop.nowhere:outbox"}, "(partbox.E002) The outbox 'shop.nowhere:outbox' cannot be imported: "),
-        ({"SCHEMA": "billing"}, "(partbox.E003) The outbox has schema 'partbox', and migrations and the admin"),
+        ({"SCHEMA": "billing"}, "(partbox.E003) The outbox uses schema 'partbox', but migrations and the admin"),
         ({"DATABASE": "nowhere"}, "(partbox.E001) PARTBOX names the database 'nowhere', which DATABASES lacks"),
         ({"OUTBOX": 7}, 'PARTBOX["OUTBOX"] is 7: name it as text, as in "shop.outbox:outbox"'),
         ({"OUTBUX": "x:y"}, "PARTBOX has an unknown key 'OUTBUX': did you mean 'OUTBOX'?"),
@@ -40,5 +40,5 @@ def test_a_wrong_option_of_tasks_is_an_error(project: Any) -> None:
 def test_a_database_that_does_not_answer_is_a_warning_with_the_reason(project: Any) -> None:
     project.databases["default"] |= {"HOST": "127.0.0.1", "PORT": "1"}
     said = project.manage("check", "--database", "default")
-    assert "(partbox.W003) The database cannot be asked: connection failed" in said
-    assert "HINT: Start it, or correct DATABASES" in said
+    assert "(partbox.W003) The database cannot be queried: connection failed" in said
+    assert "HINT: Start the database, or correct its alias in DATABASES" in said

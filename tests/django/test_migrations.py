@@ -64,7 +64,7 @@ def test_other_databases_are_left_alone_and_databases_other_than_postgresql_are_
     project.manage("migrate", "-v", "0", "--database", "files")
 
     refused = project.manage("check", PARTBOX_APP='{"DATABASE": "files"}', code=1)
-    assert "database 'files' is one of sqlite, and partbox needs PostgreSQL" in refused
+    assert "database 'files' uses sqlite, but partbox needs PostgreSQL" in refused
     with psycopg.connect(empty_dsn) as conn:
         assert conn.execute("select to_regclass('partbox.meta')").fetchone() == (None,)
 
@@ -74,4 +74,4 @@ def test_a_refusal_of_migrate_is_one_line(project: Any) -> None:
     where = {"PARTBOX_APP": '{"DATABASE": "files"}'}
     said = project.manage("migrate", "--skip-checks", "-v", "0", "--database", "files", "partbox", code=1, **where)
     (line,) = said.splitlines()
-    assert line.startswith("CommandError: database 'files' is one of sqlite")
+    assert line.startswith("CommandError: database 'files' uses sqlite")

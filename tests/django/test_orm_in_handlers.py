@@ -89,7 +89,7 @@ def test_a_worker_without_the_django_app_refuses_writes_of_the_orm_too(shop: Any
 
 def test_a_django_check_names_transactional_handlers_that_write_by_the_orm(shop: Any) -> None:
     told = shop.manage("check")
-    assert "(partbox.W004) Django's ORM is not in the transaction of transactional handlers" in told
+    assert "(partbox.W004) Django's ORM cannot write in the transaction of these transactional handlers" in told
     assert "shop.outbox.write_by_orm" in told
     assert "write_once" not in told
 

@@ -76,7 +76,7 @@ work(lambda: dead() and done())
 assert effects() == [*range(10)], effects()
 assert len(FOUND) == 10, FOUND
 assert [number for number, _ in SAID] == [0, 1, 2, 3, 4, 6, 7, 8, 9], SAID
-assert ["it has committed it" in error for error in dead()] == [True], dead()
+assert ["the handler has committed it" in error for error in dead()] == [True], dead()
 """
     )
 

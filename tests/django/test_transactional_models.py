@@ -86,12 +86,12 @@ assert SAID == [("closed", "named-7-1-by-named"), ("closed", "named-7-2-by-named
     ("then", "said"),
     [
         ("repeat_the_name", "duplicate key value violates unique constraint"),
-        ("swallow", "the handler has caught an error of the database"),
+        ("swallow", "the handler has caught a database error"),
         ("commit", "This is forbidden when an 'atomic' block is active"),
         ("roll_back", "This is forbidden when an 'atomic' block is active"),
         ("set_autocommit", "This is forbidden when an 'atomic' block is active"),
-        ("close", "left no transaction behind"),
-        ("say_commit", "left no transaction behind"),
+        ("close", "the transaction of the handler is gone"),
+        ("say_commit", "the transaction of the handler is gone"),
         ("write_elsewhere", "a transactional handler cannot write on Django's connection 'other'"),
     ],
 )
@@ -122,7 +122,7 @@ assert SAID == [("k-1", True), ("behind", True), ("k-2", True)], SAID
 assert groups() == ["k-1", "k-2"] and not dead()
 """
     )
-    assert "a hook that it called behind that has failed: ZeroDivisionError" in told
+    assert "a hook that ran after the commit has failed: ZeroDivisionError" in told
 
 
 def test_events_that_a_handler_publishes_commit_or_roll_back_with_its_event(shop: Any) -> None:
@@ -214,8 +214,8 @@ def test_the_database_of_the_alias_must_be_that_of_the_outbox(shop: Any, empty_d
     shop.run(BEGIN + 'publish("k", 1)')  # else all is delivered, perhaps before the process has looked
     shop.databases["default"]["NAME"], outbox = str(conninfo_to_dict(empty_dsn)["dbname"]), shop.dsn
     told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", "--dsn", outbox, code=1)
-    assert "needs Django in the database of the outbox, and 'default' is another" in told
-    assert 'name the alias of that as PARTBOX["DATABASE"]' in told
+    assert "needs Django in the database of the outbox, and 'default' is another one" in told
+    assert 'set PARTBOX["DATABASE"] to the alias of the former' in told
 
 
 def test_the_database_alias_is_taken_from_the_setting(shop: Any) -> None:
@@ -264,7 +264,7 @@ class Old:
 try:
     django._check_connection(Old, None)
 except SettingsError as error:
-    assert "needs psycopg 3 below Django, and 'default' is on psycopg2: use the engine" in str(error)
+    assert "needs Django on psycopg 3, and 'default' uses psycopg2: use the engine" in str(error)
     assert "\\n" not in str(error)
 else:
     raise AssertionError("it is taken")

@@ -23,7 +23,7 @@ def test_the_programs_of_the_page_on_limits_deliver_and_change_limits_as_it_says
         "limited handler charge",
         "limited handler charge",
         "limited handler charge",
-        "handler charge is limited as it declares; its workers take it within a heartbeat\n",
+        "handler charge is back to its declared limits; its workers apply them within a heartbeat\n",
     ]
     assert len(commands) == 5
     assert "charge" in done[3]

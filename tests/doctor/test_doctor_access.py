@@ -128,7 +128,7 @@ def test_others_who_may_create_functions_in_the_search_path_of_workers_are_a_fin
     (found,) = as_worker(clinic, cast)
     assert found["severity"] == "warning"
     assert found["summary"] == (
-        f"others can run their code as role {cast.worker}: they may create functions in schema public, which is in its "
+        f"other roles can run code as role {cast.worker}: they may create functions in schema public, which is in its "
         "search_path"
     )
     assert found["evidence"] == [f"may create there: {cast.publisher}"]

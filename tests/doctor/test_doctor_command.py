@@ -40,7 +40,7 @@ def test_a_finding_is_printed_with_evidence_and_remedy(run, clinic):
     lines = out.splitlines()
     assert code == 1
     assert lines[0] == "problem  no-workers  subscription default"
-    assert lines[1] == "  no process works on it, and records wait"
+    assert lines[1] == "  records wait, and no process delivers them"
     assert lines[2].startswith("    2 records pending")
     assert lines[3] == "  remedy  start workers: `partbox worker MODULE:OUTBOX`"
     assert lines[-1] == "schema partbox: 1 problem, 1 warning, 2 notes"

@@ -41,7 +41,7 @@ def test_a_limit_that_holds_events_back_for_long_is_reported_with_the_command_to
     command, last = finding.remedy
     words = shlex.split(command.split("`")[1])
     assert words == ["partbox", "limit", "set", "--rate=200/s", "--at-once=10", "shop.charge"]
-    assert "less" in last
+    assert "fewer" in last
     assert finding.since == NOW - timedelta(seconds=90)
 
 
@@ -60,7 +60,7 @@ def test_events_that_have_waited_for_a_short_time_are_no_finding() -> None:
 def test_a_limit_for_an_unknown_handler_is_reported_while_processes_live() -> None:
     change = LimitChange("shop.charg", 1.0, None, MINUTE_AGO, "alice as shop")
     (finding,) = found(limited(changes=(change,)))
-    assert finding.summary.startswith("a limit is set for handler shop.charg, and no process keeps it")
+    assert finding.summary.startswith("a limit is set for handler shop.charg, but no process applies it")
     assert "`partbox limit reset shop.charg`" in finding.remedy[0]
     away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=merge_limits("default", (), (change,)))
     assert found(away) == []
@@ -70,7 +70,7 @@ def test_a_limit_for_an_unknown_handler_is_reported_while_processes_live() -> No
 
 def test_a_handler_name_with_control_characters_is_not_put_into_a_command() -> None:
     (finding,) = found(limited(LimitReport("evil\nname", 100.0, None, None, 3, 61.0)))
-    assert finding.remedy == ("see its name: `partbox limit list`; then `partbox limit set`",)
+    assert finding.remedy == ("see the name of the handler: `partbox limit list`; then `partbox limit set`",)
 
 
 def test_events_that_wait_for_a_limit_do_not_make_their_process_look_stalled() -> None:

@@ -134,7 +134,7 @@ def test_events_with_ids_that_cursors_have_passed_are_a_finding(clinic):
         clinic.plant.publish("7")
     found = clinic.one("hidden")
     assert found["summary"] == "3 records got ids that cursors had passed, and would never be delivered"
-    assert found["evidence"] == ["they lie between id 3 and 5"]
+    assert found["evidence"] == ["their ids lie between 3 and 5"]
     clinic.follow(found["remedy"][0])
     assert "hidden" not in clinic.causes()
     assert clinic.number("select count(*) from partbox.record_status where status = 'pending'") == 5
@@ -142,8 +142,8 @@ def test_events_with_ids_that_cursors_have_passed_are_a_finding(clinic):
 
 NO_DEFAULT = ("alter table partbox.record alter id drop default", "record.id has another default")
 HARMS = [
-    ("alter sequence partbox.record_id_seq increment by -1 maxvalue 9", "goes by -1"),
-    ("alter sequence partbox.record_id_seq cache 32", "cached by 32"),
+    ("alter sequence partbox.record_id_seq increment by -1 maxvalue 9", "increases by -1"),
+    ("alter sequence partbox.record_id_seq cache 32", "caches 32 ids"),
     ("alter sequence partbox.record_id_seq cycle", "begin again"),
     ("alter sequence partbox.record_id_seq owned by partbox.record.id", "is owned by a column of partbox.record"),
     ("alter table partbox.record alter id set default nextval('partbox.record_id_seq')", "record.id has another"),
@@ -170,7 +170,7 @@ def test_a_sequence_with_altered_options_is_a_finding(clinic, harms):
 def test_a_last_segment_that_is_nearly_full_is_a_finding(clinic):
     clinic.conn.execute("select setval('partbox.record_id_seq', 9500000)")
     found = clinic.one("segments")
-    assert found["evidence"] == ["it ends before id 10,000,000; the newest id is 9,500,000"]
+    assert found["evidence"] == ["the last segment ends before id 10,000,000; the newest id is 9,500,000"]
     clinic.follow(found["remedy"][0])
     assert clinic.causes() == []
     clinic.conn.execute("select setval('partbox.record_id_seq', 11000000)")
@@ -192,7 +192,7 @@ def test_a_segment_that_was_begun_and_not_finished_is_a_finding(clinic):
     clinic.conn.execute("select partbox.segment_exclude(12000000, 14000000)")
     found = clinic.one("segments")
     assert (
-        found["summary"] == "a segment from id 12,000,000 was begun and is not there: publishing would fail at that id"
+        found["summary"] == "the segment from id 12,000,000 was begun but is missing: publishing would fail at that id"
     )
     clinic.conn.execute("select setval('partbox.record_id_seq', 9000000)")
     clinic.follow(found["remedy"][0])
@@ -214,8 +214,8 @@ def test_an_event_trigger_that_keeps_segments_from_being_made_is_named_with_the_
     assert clinic.run("purge")[0] == 1
     found = clinic.one("segments")
     assert found["summary"] == "segments of the log are not made ahead of need: 0 of 3"
-    assert 'changing one failed: relation "ddl_log" does not exist' in found["evidence"]
-    named = "an event trigger runs when one is made: ddl_log (ddl_command_end, public.log_ddl())"
+    assert 'changing a segment failed: relation "ddl_log" does not exist' in found["evidence"]
+    named = "an event trigger runs when a segment is made: ddl_log (ddl_command_end, public.log_ddl())"
     assert named in found["evidence"]
     assert "`alter function public.log_ddl() set search_path = …`" in found["remedy"][0]
     clinic.conn.execute("alter function log_ddl() set search_path = public")
@@ -232,7 +232,7 @@ def test_segments_that_cannot_be_made_are_reported_whatever_the_reason(clinic):
     made = "create or replace function partbox.segment_add(lower bigint, upper bigint) returns text language plpgsql"
     clinic.conn.execute(f"{made} as $${body}$$")
     assert clinic.run("purge")[0] == 1
-    assert clinic.one("segments")["evidence"][-1] == "changing one failed: out of order"
+    assert clinic.one("segments")["evidence"][-1] == "changing a segment failed: out of order"
 
 
 def test_a_failed_second_examination_loses_none_of_the_evidence(clinic):
@@ -264,7 +264,7 @@ def test_a_subscription_that_keeps_the_log_from_being_purged_is_a_finding(clinic
     clinic.old(300)
     clinic.run("subscription", "pause", "default")
     found = clinic.one("purge")
-    assert found["summary"] == "it keeps records from being purged that are up to 9 d old"
+    assert found["summary"] == "the subscription keeps records up to 9 d old from being purged"
     assert found["evidence"] == ["256 partitions; retention 7 d", "it is paused"]
 
 
@@ -280,7 +280,7 @@ def test_records_that_are_overdue_for_a_purge_are_a_finding(clinic):
     clinic.old(300)
     clinic.plant.consume()
     found = clinic.one("purge")
-    assert found["summary"] == "records of 9 d ago, which nobody needs, have not been purged"
+    assert found["summary"] == "records up to 9 d old, which nobody needs, have not been purged"
     clinic.follow(found["remedy"][0])
     assert clinic.causes() == []
 
@@ -306,13 +306,13 @@ def test_an_archive_that_fails_and_one_that_is_not_written_are_findings(clinic):
         " json_build_object('problem', 'no room there', 'since', extract(epoch from now()) - 7300)::text)"
     )
     found = clinic.one("archive")
-    assert found["summary"] == "the archive cannot be written for 2 h: what has expired stays in the log"
+    assert found["summary"] == "writing the archive has failed for 2 h: expired records stay in the log"
     assert found["evidence"] == ["no room there"]
     clinic.conn.execute("update partbox.meta set value = null where key = 'archive_failed'")
     assert clinic.causes() == []
     clinic.plant.publish("7")
     clinic.conn.execute("update partbox.record set created_at = now() - interval '20 days'")
-    assert "are in no archive, and one is kept" in clinic.one("archive")["summary"]
-    assert "record 1 and what follows it wait for an archive" in clinic.one("archive")["evidence"]
+    assert "an archive is kept, but records up to " in clinic.one("archive")["summary"]
+    assert "record 1 and all later records wait to be archived" in clinic.one("archive")["evidence"]
     clinic.follow(clinic.one("archive")["remedy"][1])
     assert "archive" not in clinic.causes()

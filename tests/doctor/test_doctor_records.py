@@ -62,7 +62,7 @@ def test_an_open_circuit_is_one_finding_however_many_aggregates_wait_for_it(clin
     assert (found["severity"], found["summary"][:18]) == ("problem", "44 events deferred")
     assert found["evidence"] == [
         f"44 of type Placed, for 5 m: {AWAY}",
-        "44 aggregates blocked by that, for up to 5 m, 0 events behind them",
+        "44 aggregates blocked by these events, for up to 5 m, 0 events behind them",
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_braked_partition_is_a_finding(clinic, monkeypatch):
     clinic.plant.park("7", "held", blocks=True, age=1)
     found = clinic.one("braked")
     assert found["summary"] == "1 partition braked: nothing new is read there"
-    assert found["evidence"] == ["up to 9 open parked records in one; max_parked = 10"]
+    assert found["evidence"] == ["up to 9 open parked records in one partition; max_parked = 10"]
 
 
 def test_waiting_events_brake_no_partition_and_are_reported_at_half_of_their_maximum(clinic, monkeypatch):
@@ -108,7 +108,7 @@ def test_waiting_events_brake_no_partition_and_are_reported_at_half_of_their_max
     clinic.plant.park(None, "scheduled", due=3_600)
     found = clinic.one("waiting")
     assert found["severity"] == "warning"
-    assert found["summary"] == "20 events parked that only wait for a turn or a time: reading stops at 40"
+    assert found["summary"] == "20 events parked that only wait for their turn or due time: reading stops at 40"
     for _ in range(16):
         clinic.plant.park(None, "scheduled", due=3_600)
     assert clinic.one("waiting")["severity"] == "problem"
@@ -139,7 +139,7 @@ def test_a_record_that_kills_its_process_is_a_finding(clinic, attempts):
 
     eventually(known, interval=0.2)
     assert "crashes" in seen
-    assert f"its process died, {attempts} times that it ran" in seen["dead"]["evidence"][0]
+    assert f"the process died {attempts} times handling the event" in seen["dead"]["evidence"][0]
 
 
 def test_a_growing_backlog_is_a_finding(clinic):

@@ -280,4 +280,4 @@ def test_a_sequence_left_unreadable_by_a_promotion_is_a_problem_and_a_migration_
     """It is provoked by a real promotion in `tests/db/test_standby.py`."""
     (found,) = run_checks(Case("partbox", Evidence(life_error="bad magic number in sequence"), Limits()))
     assert (found.cause, found.severity) == ("life", Severity.PROBLEM)
-    assert found.remedy == ("`partbox migrate` makes it anew, as workers that start do",)
+    assert found.remedy == ("`partbox migrate` creates the sequence again, as starting workers do",)

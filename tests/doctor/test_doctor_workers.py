@@ -37,9 +37,9 @@ def test_a_partition_without_an_assignee_is_a_finding(clinic):
     clinic.conn.execute(
         "update partbox.partition p set owner = instance_id, assignee = instance_id from partbox.instance"
     )
-    anew = "their assignee is gone, and no node has planned them anew"
+    anew = "their assignee is gone, and no node has reassigned them"
     for assignee, owner, said in (
-        ("null", "null", "no node has planned them"),
+        ("null", "null", "no node has assigned them"),
         ("gen_random_uuid()", "null", anew),
         ("gen_random_uuid()", "gen_random_uuid()", anew),
     ):
@@ -113,7 +113,7 @@ def test_a_process_that_waits_in_its_lifespan_is_a_finding(clinic):
     clinic.plant.publish("7")
     found = clinic.one("lifespan")
     assert found["severity"] == "problem"
-    assert found["summary"].endswith("no other works, and records wait")
+    assert found["summary"].endswith("no other process works, and records wait")
     assert found["evidence"][1] == "process 4711 on node-a, for 40 s"
     clinic.ghost()
     assert clinic.one("lifespan")["severity"] == "warning"
@@ -175,7 +175,7 @@ def test_a_stalled_partition_whose_process_works_on_others_is_a_warning(clinic):
     found = clinic.one("stalled")
     assert (found["severity"], found["summary"]) == (
         "warning",
-        "1 partition without progress while their process works on others",
+        "1 partition without progress while their process works on other partitions",
     )
 
 
@@ -247,7 +247,7 @@ def test_handlers_that_hang_are_one_finding_with_a_row_for_each_handler(clinic):
     (row, *_) = found["evidence"]
     said = "ship, 3 times in 1 process, the longest for 12 m, in process 4711 on web-1: record 17 (Placed) of Order "
     assert row.startswith(said)
-    assert "behind it in partition 3: 0 records pending, 0 held" in found["evidence"][1]
+    assert "waiting in partition 3: 0 records pending, 0 held" in found["evidence"][1]
     code, out, _ = clinic.run("doctor")
     assert (code, "\x1b" in out) == (1, False)
 

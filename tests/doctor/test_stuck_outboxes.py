@@ -82,7 +82,7 @@ def test_a_handler_that_hangs_is_found(clinic, monkeypatch):
     assert " pending, 0 held" in behind
     assert everywhere == "in all partitions of that process: 4 pending"
     assert f"`py-spy dump --pid {pid}` on web-1" in remedy(found, "py-spy")
-    assert "PARTBOX_HANDLER_TIMEOUT=30s" in remedy(found, "limit")
+    assert "PARTBOX_HANDLER_TIMEOUT=30s" in remedy(found, "give handlers a timeout")
 
     hanging.set()
     if clinic.processes:
@@ -152,7 +152,7 @@ def test_a_flood_of_dead_letters_is_found(clinic):
     eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'dead'") == 12)
     found = clinic.one("dead-flood")
     assert clinic.doctor()[0] == 1
-    assert found["summary"] == "12 events died within an hour"
+    assert found["summary"] == "12 events died within the last hour"
     assert found["evidence"][0].startswith("12 of type Broken: ValueError: no such customer (the newest is record ")
     assert clinic.follow(remedy(found, "dead show")).startswith("record ")
     assert "`partbox dead replay --all --type=Broken`" in remedy(found, "replay")
@@ -168,7 +168,7 @@ def test_a_subscription_that_was_paused_and_forgotten_is_found(clinic):
     clinic.conn.execute("update partbox.subscription set paused_at = now() - interval '2 hours'")
     found = clinic.one("paused")
     assert clinic.doctor()[0] == 1
-    assert found["summary"] == "paused 2 h ago: nothing is delivered, and the log keeps all of it"
+    assert found["summary"] == "paused 2 h ago: nothing is delivered, and the log keeps every record"
     assert found["evidence"][0].startswith("1 record pending, ")
 
     clinic.follow(remedy(found, "resume"))

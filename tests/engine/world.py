@@ -244,7 +244,7 @@ class World:
     def _check_death(self, record: Logged, error: str | None) -> None:
         if all(each.shape.on_dead == "continue" for each in self.processes):
             self.out_of_line.add(record.number)
-        perished = error is not None and "its process died" in error
+        perished = error is not None and "the process died" in error
         innocent = record.type != POISON and record.number not in self.harmed
         assert not (perished and innocent), f"{record} is dead, and has killed nobody"
 

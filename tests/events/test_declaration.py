@@ -86,7 +86,7 @@ def test_a_property_may_be_the_key_and_its_error_is_reported() -> None:
             return self.half * 2
 
     assert declared(Halved).read_aggregate_id(Halved(2)) == 4
-    with pytest.raises(PublishError, match=r"the key of Halved, whole, cannot be had: TypeError"):
+    with pytest.raises(PublishError, match=r"the key of Halved, whole, cannot be read: TypeError"):
         declared(Halved).read_aggregate_id(Halved(None))  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ class Undeclared:
         (lambda: partbox.event(7), "7 cannot be an event"),  # type: ignore[type-var]
         (
             lambda: partbox.event(key="id")(Undeclared),
-            "key of the event Undeclared cannot be 'id', which it lacks",
+            "key of the event Undeclared cannot be 'id', which the class lacks",
         ),
         (lambda: partbox.event(tenant=("x", "y"))(Undeclared), "the tenant of the event Undeclared cannot be 'y'"),
         (lambda: partbox.event(key=())(Undeclared), r"cannot be \(\): give the name of an attribute, a tuple"),

@@ -207,10 +207,10 @@ def data_held(held: DataHolder) -> None: ...
             "gets 'ModelOrder', and asks for DataOrder: register it for DataOrder, or",
         ),
         (wrong_class, "ModelOrder", "gets 'ModelOrder', and asks for DataOrder: register it for DataOrder"),
-        (wrong_carrier, ModelOrder, r"asks for .*DeliveredEvent\[.*DataOrder\], which no event is"),
-        (published, ModelOrder, "asks for Event, which no event is: ask for a DeliveredEvent, a DeliveredEvent"),
-        (dictionary, "ModelOrder", r"asks for dict\[str, typing.Any\], which no event is: ask for a DeliveredEvent"),
-        (number, ModelOrder, r"asks for int, which no event is: .* or ModelOrder"),
+        (wrong_carrier, ModelOrder, r"asks for .*DeliveredEvent\[.*DataOrder\], which no event provides"),
+        (published, ModelOrder, "asks for Event, which no event provides: ask for a DeliveredEvent, a DeliveredEvent"),
+        (dictionary, "ModelOrder", r"asks for dict\[str, typing.Any\], which no event provides: ask for a Delivered"),
+        (number, ModelOrder, r"asks for int, which no event provides: .* or ModelOrder"),
         (either, ModelOrder, "DeliveredEvent"),
         (single, "*", "gets every type of event, and asks for ModelOrder: ask for a DeliveredEvent"),
         (
@@ -226,7 +226,7 @@ def data_held(held: DataHolder) -> None: ...
             r"annotation of 'order' of .*unknown .* cannot be resolved .*'Unknown'.*: import",
         ),
         (broken, ModelOrder, "annotation of 'order' .* cannot be resolved .ZeroDivisionError"),
-        (lists, ModelOrder, r"asks for list\[shapes.ModelOrder\], which no event is"),
+        (lists, ModelOrder, r"asks for list\[shapes.ModelOrder\], which no event provides"),
         (attrs_held, "T", "asks for Holder, which cannot be read: .*Connection"),
         (data_held, "T", "asks for DataHolder, which cannot be read: .*Connection"),
         (event, View, "is the class View, which is no event: decorate it with @partbox.event, or name the type"),
@@ -242,8 +242,8 @@ def test_a_demand_that_cannot_be_met_is_refused_with_the_remedy(handler: Any, ev
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        (single, r"gets lists, and asks for ModelOrder: annotate it with list\[ModelOrder\]"),
-        (event, r"gets lists, and asks for DeliveredEvent: annotate it with list\[ModelOrder\]"),
+        (single, r"gets lists, and asks for ModelOrder: annotate the parameter with list\[ModelOrder\]"),
+        (event, r"gets lists, and asks for DeliveredEvent: annotate the parameter with list\[ModelOrder\]"),
     ],
 )
 def test_a_batch_handler_must_ask_for_a_list(handler: Any, said: str) -> None:

@@ -142,12 +142,12 @@ class Keyed:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((Loose(),), "Loose is a pydantic model, and no event: decorate the class with @partbox.event, or give a type"),
-        ((Gift(1, Decimal(1)),), "Gift is a dataclass, and no event of its own (it inherits from DataOrder): decorate"),
+        ((Loose(),), "Loose is a pydantic model, but not declared as an event: decorate the class with @partbox"),
+        ((Gift(1, Decimal(1)),), "Gift is a dataclass, but not declared as an event (only its base class Data"),
         ((Keyed(None),), "name of Keyed is None, and it is the key: flush first"),
         ((DataOrder,), "DataOrder is a class: publish an instance of it"),
-        ((DataOrder, {"order_id": 1}), "DataOrder has a payload beside it: publish an instance"),
-        ((Keyed("a"), {}), "Keyed has a payload beside it"),
+        ((DataOrder, {"order_id": 1}), "DataOrder was given a separate payload: publish an instance"),
+        ((Keyed("a"), {}), "Keyed was given a separate payload"),
         (("T",), "'T' has no payload"),
         (({"secret": 1},), "an Event is needed, not a dict: wrap it in partbox.Event"),
     ],

@@ -92,9 +92,9 @@ def test_a_payload_asked_for_as_another_class_is_read_as_stored() -> None:
     [
         (
             (),
-            r"is of version 1, and nothing leads from version 1 to 2 of Paid: register @outbox",
+            r"has version 1, and no upcast leads from version 1 to 2 of Paid: register @outbox",
         ),
-        (((1, renamed),), "is of version 1, and nothing leads from version 2 to 3 of Paid"),
+        (((1, renamed),), "has version 1, and no upcast leads from version 2 to 3 of Paid"),
         (((1, lambda payload: None), (2, in_euros)), "the upcast from version 1 returned None: return the payload"),
         (((1, lambda payload: payload["secret"]), (2, in_euros)), r"the upcast from version 1 failed .KeyError.$"),
         (
@@ -115,11 +115,11 @@ def test_a_failed_upcast_names_its_step_and_nothing_of_the_payload(steps: Any, s
 @pytest.mark.parametrize(
     ("cls", "version", "function", "said"),
     [
-        (Paid, 3, renamed, "from version 3 leads nowhere, for Paid is of version 3: give a version from 1 to 2"),
+        (Paid, 3, renamed, "from version 3 leads nowhere, because Paid has version 3: give a version from 1 to 2"),
         (Paid, 0, renamed, "from version 0 leads nowhere"),
         (Paid, "1", renamed, "from version '1' leads nowhere"),
-        (Paid, 1, lambda: None, "must be a plain function of the payload"),
-        (Paid, 1, 7, "must be a plain function of the payload"),
+        (Paid, 1, lambda: None, "must be a plain function that takes the payload"),
+        (Paid, 1, 7, "must be a plain function that takes the payload"),
         (dict, 1, renamed, "<class 'dict'> is no event class: decorate it with @partbox.event"),
     ],
 )
@@ -134,9 +134,9 @@ def test_a_second_upcast_from_a_version_and_an_upcast_for_version_1_are_refused(
     class First:
         x: int
 
-    with pytest.raises(RegistrationError, match=r"leads nowhere, for .*First is of version 1: raise it first"):
+    with pytest.raises(RegistrationError, match=r"leads nowhere, .*First has version 1: raise the version first"):
         Outbox(NOWHERE).upcast(First, from_version=1)(renamed)
-    with pytest.raises(RegistrationError, match=r"from version 1 is there already, .*renamed .*: remove one"):
+    with pytest.raises(RegistrationError, match=r"from version 1 exists already, as .*renamed .*: remove one"):
         outbox_with(*STEPS).upcast(Paid, from_version=1)(in_euros)
 
 
@@ -163,11 +163,11 @@ def test_every_chain_of_upcasts_runs_each_step_once_and_in_order(stored: int, ow
     event = delivered("Chained", {"path": []}, version=stored, outbox=outbox)
     steps = list(range(stored, own))
     if stored > own:
-        with pytest.raises(NewerVersionError, match=f"is of version {stored}, newer than {own}, that of Chained here"):
+        with pytest.raises(NewerVersionError, match=f"has version {stored}, newer than version {own} of Chained here"):
             event.payload_as(Chained)
     elif not there.issuperset(steps):
         missing = min(set(steps) - there)
-        with pytest.raises(PayloadError, match=f"nothing leads from version {missing} to {missing + 1}"):
+        with pytest.raises(PayloadError, match=f"no upcast leads from version {missing} to {missing + 1}"):
             event.payload_as(Chained)
     else:
         assert event.payload_as(Chained).path == steps
@@ -215,7 +215,7 @@ def test_an_event_of_a_newer_version_is_deferred_unless_on_unroutable_says_other
         newer, known = kit.drain()
     assert (newer.state, newer.attempts, known.state) == (state, 0, "done")
     assert seen == [Paid(order_id=8, amount=Decimal(1))]
-    assert "is of version 4, newer than 3, that of Paid here" in (newer.reason or "")
+    assert "has version 4, newer than version 3 of Paid here" in (newer.reason or "")
 
 
 @pytest.mark.parametrize("subscription", ["default", "billing"])
@@ -240,8 +240,9 @@ def test_an_event_of_a_newer_version_waits_through_a_deploy_of_hours_and_is_logg
             assert [(each.state, each.attempts) for each in kit.drain(subscription)] == [("deferred", 0)] * 3
     assert conn.execute("select from partbox.attempt").fetchall() == []
     assert len(lines) == 2
-    assert "is of version 4, newer than 3" in lines[0].getMessage()
-    assert "wait, uncharged, until a process with the newer class has their partition" in lines[0].getMessage()
+    assert "has version 4, newer than version 3" in lines[0].getMessage()
+    told = lines[0].getMessage()
+    assert "wait, without counting an attempt, until a process with the newer class owns their partition" in told
     assert "deploy the newer code to all workers of this subscription" in lines[0].getMessage()
 
 

@@ -231,7 +231,7 @@ def test_two_handlers_of_one_name_have_one_limit(handlers):
     handlers.register(print, "second", rate="1/s")
     assert found(handlers, "first").limit == found(handlers, "second").limit
     handlers.register(print, "third")
-    with pytest.raises(RegistrationError, match="one name and different limits"):
+    with pytest.raises(RegistrationError, match="the same name but different limits"):
         handlers.build_routes("default", Settings())
 
 

@@ -103,9 +103,7 @@ def test_a_state_without_a_lifespan_is_refused_when_the_handlers_are_resolved(ou
     @outbox.on(Placed)
     def handler(order: Placed, state: State) -> None: ...
 
-    said = (
-        r"handler .*test_lifespans.py.* asks for State, which no event is and no lifespan yields: put @outbox.lifespan"
-    )
+    said = r"handler .*test_lifespans.py.* asks for State, which no event provides and no lifespan yields: put @outbox"
     with pytest.raises(RegistrationError, match=said):
         outbox.handlers.build_routes("default", outbox.settings)
     with pytest.raises(RegistrationError, match=said):
@@ -128,7 +126,7 @@ def test_a_lifespan_that_yields_another_class_than_a_handler_asks_for_is_refused
     def other() -> Iterator[Other]:
         yield Other()
 
-    with pytest.raises(RegistrationError, match=r"asks for State, which no event is: .*; the lifespan yields Other$"):
+    with pytest.raises(RegistrationError, match=r"asks for State, which no event provides: .* lifespan yields Other$"):
         outbox.lifespan(other)
     outbox.lifespan(lifespan)
     assert handler_of(outbox).call is not handler
@@ -184,7 +182,7 @@ def test_a_second_lifespan_is_refused(outbox: Outbox) -> None:
         yield
 
     with pytest.raises(
-        RegistrationError, match=r"more .* cannot be a second lifespan beside needing.lifespan .*in that$"
+        RegistrationError, match=r"more .* cannot be a second lifespan beside needing.lifespan .*inside the first one$"
     ):
         outbox.lifespan(more)
 
@@ -206,6 +204,6 @@ def test_a_handler_with_a_connection_that_is_not_transactional_is_refused_at_reg
 
     for handler in (wrong, wrong_too):
         with pytest.raises(
-            RegistrationError, match=r"asks for .*Connection.*, which no event is: ask for a DeliveredEvent"
+            RegistrationError, match=r"asks for .*Connection.*, which no event provides: ask for a DeliveredEvent"
         ):
             outbox.on("Placed")(handler)

@@ -208,9 +208,9 @@ def unresolved(wanted: "Unknown") -> None: ...
         (Closer(), "is sync and depends on test_providers.Closer .*, which is async"),
         (
             needs_more,
-            r"needs_more \(.*\), on which .*wrong .* depends, takes 'region', which nothing gives: a provider may",
+            r"needs_more \(.*\), on which .*wrong .* depends, takes 'region', which nothing provides: a provider may",
         ),
-        (dict, r"builtins.dict .*, on which .*wrong .* depends, does not tell its parameters: write a function around"),
+        (dict, r"builtins.dict .*, on which .*wrong .* depends, does not reveal its parameters: write a function"),
         (shadowed, "shadowed .*, on which .* would get the handler's 'state' and not what its Depends says: give that"),
         (unresolved, "the annotation of 'wanted' of .*unresolved .* cannot be resolved"),
     ],
@@ -250,7 +250,7 @@ def test_depends_of_fastapi_is_refused_with_the_depends_to_use_instead(outbox: O
 
     for handler in (wrong, by_default):
         with pytest.raises(
-            RegistrationError, match="by the Depends of FastAPI, which is for requests: import that of fast_d"
+            RegistrationError, match="by the Depends of FastAPI, which is for requests: import Depends from fast_d"
         ):
             outbox.on("Placed")(handler)
 

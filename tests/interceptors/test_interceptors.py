@@ -217,7 +217,7 @@ def test_an_error_raised_by_after_is_logged_and_changes_nothing(awaited, raised,
     assert (record.name, record.levelname) == ("partbox.worker", "ERROR")
     assert record.exc_info[1] is raised
     assert "Careless" in record.getMessage()
-    assert record.getMessage().endswith("changes nothing for event")
+    assert record.getMessage().endswith("does not change the outcome of event")
 
 
 @BOTH
@@ -261,7 +261,7 @@ def test_a_manager_that_is_both_plain_and_async_is_entered_in_the_way_of_its_han
     ("interceptor", "problem"),
     [
         (lambda event: None, "returned NoneType, no context manager"),
-        (lambda event: only_awaited(event), "an async one, which a plain handler cannot use"),
+        (lambda event: only_awaited(event), "an async context manager, which a sync handler cannot use"),
     ],
     ids=["nothing", "async"],
 )

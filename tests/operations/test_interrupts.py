@@ -77,6 +77,6 @@ def test_an_interrupt_at_any_line_leaves_no_subscription_paused_and_says_so(dsn,
                 said.add((type(error), str(error)))
         assert not any(each.paused_at for each in outbox.subscriptions.list()), f"at {number}"
         number += 1
-    assert said == {(InterruptedCommand, "subscription 'audit': nothing was changed, and it goes on")}
+    assert said == {(InterruptedCommand, "subscription 'audit': nothing was changed, and delivery goes on")}
     assert done == ["pause", verb]
     assert sys.exc_info() == (None, None, None)

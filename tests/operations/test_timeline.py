@@ -35,7 +35,7 @@ def test_a_timeline_is_in_the_order_of_time_and_ends_with_the_present_state():
     billing = DeliveryStatus("billing", "delivered", "9 on web", delivered=end)
     assert timeline(record(default, billing, available_at=at(4))) == [
         TimelineEntry(at(0), None, "published"),
-        TimelineEntry(at(4), None, "not to be delivered before now"),
+        TimelineEntry(at(4), None, "may be delivered from now on"),
         TimelineEntry(at(10), "default", "attempt 1 failed after 500 ms in 7 on web: ValueError: no"),
         TimelineEntry(at(20), "billing", "delivered between 2026-01-01 00:00:05Z and 2026-01-01 00:00:20Z by 9 on web"),
         TimelineEntry(at(30), "default", "given up after 2 attempts in 8 on web: ValueError: no"),
@@ -43,7 +43,7 @@ def test_a_timeline_is_in_the_order_of_time_and_ends_with_the_present_state():
         TimelineEntry(
             None,
             "default",
-            "is to run as soon as a handler is free, in a partition of 8 on web; the subscription is paused",
+            "is to run as soon as a handler is free, in a partition owned by 8 on web; the subscription is paused",
         ),
     ]
 

@@ -29,7 +29,7 @@ def test_every_text_has_a_partition_from_0_to_255(text: str) -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (7, "aggregate id 7 is of type int, not text: give the text, as of str"),
+        (7, "aggregate id 7 is of type int, not text: convert it by str"),
         (b"7", "aggregate id b'7' is of type bytes"),
         (None, "aggregate id None is of type NoneType"),
         ("\ud800", "aggregate id .* holds a lone surrogate"),

@@ -133,7 +133,7 @@ def test_a_retry_after_that_was_tampered_with_is_a_failure_or_leaves_it_to_the_p
 def test_a_dead_outcome_whose_reason_has_no_text_is_still_dead():
     found = judge_result(Handler(Policy(True, 7)), 0, Dead(Hostile()), LIMIT)
     assert told(found) == ("dead", 1, None)
-    assert "text cannot be had" in found.error
+    assert "no text, as str() raised" in found.error
     assert told(judge_result(Handler(Policy(True, 7)), 0, OSError(), LIMIT, Dead(Hostile()))) == ("dead", 1, None)
 
 

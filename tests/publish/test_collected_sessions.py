@@ -46,7 +46,7 @@ def test_each_kind_of_session_is_collected_once_however_often_it_is_asked_for(ki
 @pytest.mark.parametrize("given", ["engine", "an outbox", "twice"])
 def test_collecting_from_something_unsuitable_is_refused_with_the_remedy(engine, outbox, dsn, given):
     if given == "engine":
-        with pytest.raises(RegistrationError, match="makes no sessions of SQLAlchemy: give a sessionmaker"):
+        with pytest.raises(RegistrationError, match="makes no SQLAlchemy sessions: give a sessionmaker"):
             collect(engine, outbox)
     elif given == "an outbox":
         with pytest.raises(RegistrationError, match=r"is not an Outbox: write collect\(sessions, outbox\)"):

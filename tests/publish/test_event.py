@@ -172,7 +172,7 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
         ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
         ({"deliver_after": timedelta(days=40_000)}, "at most 36500 days"),
         ({"deliver_after": True}, 'deliver_after must be a timedelta, seconds or a text such as "5m", not bool True'),
-        ({"deliver_after": NOW}, "deliver_after must be .*, not datetime .*: a time goes into available_at$"),
+        ({"deliver_after": NOW}, "deliver_after must be .*, not datetime .*: give a time as available_at$"),
         ({"deliver_after": "soon"}, "deliver_after 'soon' is no length of time: give seconds, or a text such as"),
         ({"deliver_after": "0s"}, "deliver_after must be above 0 and at most 36500 days, not '0s'"),
         ({"event_id": 7}, "event_id 7 is a int and no UUID"),
@@ -206,7 +206,7 @@ def test_an_event_with_an_invalid_field_is_refused(fields: dict[str, Any], messa
 
 
 def test_an_aggregate_id_of_more_digits_than_python_writes_is_refused() -> None:
-    with pytest.raises(PublishError, match="aggregate_id is a number of very many digits: give it as text"):
+    with pytest.raises(PublishError, match="aggregate_id is a number with very many digits: give it as text"):
         Event("T", None, aggregate_id=10**5_000)
 
 

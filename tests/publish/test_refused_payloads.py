@@ -40,7 +40,7 @@ class Basket(BaseModel):
         ({"a": {"b": b"bytes"}}, r"^payload.a.b of 'OrderPlaced' cannot be written as application/json"),
         ({"a": {1: 2}}, r"^payload.a of 'OrderPlaced' cannot be written as application/json"),
         ({1, 2}, r"^the payload of 'OrderPlaced' cannot be written as application/json: set has no form in JSON"),
-        ("a\0b", r"^the payload of 'OrderPlaced' cannot be written as application/json: a NUL character"),
+        ("a\0b", r"^the payload of 'OrderPlaced' cannot be written as application/json: it holds a NUL character"),
     ],
 )
 def test_the_error_for_a_payload_that_cannot_be_written_names_the_event_and_the_place(payload: Any, said: str) -> None:

@@ -200,9 +200,9 @@ def test_an_argument_that_cannot_be_restored_from_json_is_refused_when_published
     def raw(data: bytes) -> None: ...
 
     with conn.transaction():
-        with pytest.raises(PublishError, match=r"task 'model' could not be delivered, for in JSON it .*address.street"):
+        with pytest.raises(PublishError, match=r"task 'model' could not be delivered, as its JSON .*address.street"):
             task.publish(conn, address=Renamed(street="Elm"))
-        with pytest.raises(PublishError, match=r"argument of task 'raw' has no form in JSON .*Base64Bytes"):
+        with pytest.raises(PublishError, match=r"argument of task 'raw' cannot be written as JSON .*Base64Bytes"):
             raw.publish(conn, data=b"\xff")
     assert count(conn) == 0
 

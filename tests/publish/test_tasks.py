@@ -96,7 +96,7 @@ def test_a_task_that_joins_an_aggregate_type_needs_an_unused_name_and_a_valid_ty
     for second in (None, "Order", "Cart"):
         with pytest.raises(RegistrationError, match="has a handler"):
             outbox.task(name="bill", aggregate_type=second)(lambda: None)
-    for wrong, says in (("*", "cannot join every aggregate type"), (7, "must be a str or an Enum"), ("", "must be")):
+    for wrong, says in (("*", "cannot have every aggregate type"), (7, "must be a str or an Enum"), ("", "must be")):
         with pytest.raises(RegistrationError, match=says):
             outbox.task(name="other", aggregate_type=wrong)(lambda: None)  # type: ignore[call-overload]
     assert {(row.event_type, row.aggregate_type) for row in outbox.handlers.build_table()} == {
@@ -232,7 +232,7 @@ def generator(a: int) -> Any:
 
 
 NO_TASKS: list[tuple[Any, dict[str, Any], str]] = [
-    (starred, {}, r"has the parameter `\*args: int`: each must have a name"),
+    (starred, {}, r"has the parameter `\*args: int`: each parameter must be passable by name"),
     (keywords, {}, r"has the parameter `\*\*more: int`"),
     (positional, {}, r"has the parameter `a: int`"),
     (unannotated, {}, r"parameter 'a' of task .*unannotated' has no annotation: give it a type"),
@@ -241,8 +241,8 @@ NO_TASKS: list[tuple[Any, dict[str, Any], str]] = [
     ("text", {}, r"'text' cannot be a task: decorate a function"),
     (Size, {}, r"cannot be a task: decorate a function"),
     (deliver, {}, r"has a type that cannot be checked"),
-    (lambda: None, {"name": ""}, r"the name of a task must be a text, not ''"),
-    (lambda: None, {"name": 7}, r"the name of a task must be a text, not 7"),
+    (lambda: None, {"name": ""}, r"the name of a task must be a non-empty text, not ''"),
+    (lambda: None, {"name": 7}, r"the name of a task must be a non-empty text, not 7"),
     (lambda: None, {"max_attemts": 7}, r"unknown option 'max_attemts': did you mean 'max_attempts'"),
     (lambda: None, {"transactional": True}, r"cannot be transactional: register a handler for that by outbox.on"),
 ]

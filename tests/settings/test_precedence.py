@@ -48,7 +48,7 @@ def test_without_unknown_variables_there_is_no_warning():
 def test_a_mistyped_variable_is_named_with_the_setting_that_was_meant():
     said = strays_text(["PARTBOX_HTPP_TOKEN", "PARTBOX_LEESE", "PARTBOX_ZZZ"], KNOWN)
     assert said == (
-        "ignored, for no setting has such a name: PARTBOX_HTPP_TOKEN (did you mean PARTBOX_HTTP_TOKEN?), "
+        "ignored environment variables that are not settings: PARTBOX_HTPP_TOKEN (did you mean PARTBOX_HTTP_TOKEN?), "
         "PARTBOX_LEESE (did you mean PARTBOX_LEASE?), PARTBOX_ZZZ; `partbox config` lists all settings"
     )
 

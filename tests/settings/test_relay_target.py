@@ -72,18 +72,18 @@ def test_a_target_is_pickled_for_another_process_with_its_secret():
         (7, "write [[partbox.relay]]"),
         (b"[]", "write [[partbox.relay]]"),
         (["stdout:"], "target 1 is no table"),
-        ([{}], 'target 1 says not where to send: add such as to = "kafka://broker:9092"'),
-        ([{"to": 7}], "target 1 has to in another form than a text"),
+        ([{}], 'target 1 does not say where to send: add a key such as to = "kafka://broker:9092"'),
+        ([{"to": 7}], "target 1 has a wrong value for to: write a string"),
         (
             [{"to": "stdout:", "types": "OrderPlaced"}],
-            'target 1 has types in another form than a list of texts, such as ["',
+            'target 1 has a wrong value for types: write a list of strings, such as ["',
         ),
-        ([{"to": "stdout:", "types": [7]}], "target 1 has types in another form than a list of texts"),
-        ([{"to": "stdout:", "types": []}], "target 1 names no types: leave them out"),
+        ([{"to": "stdout:", "types": [7]}], "target 1 has a wrong value for types: write a list of strings"),
+        ([{"to": "stdout:", "types": []}], "target 1 names no types: leave types out"),
         ([{"to": "stdout:", "types": [""]}], "target 1 has an empty type"),
         (
             [{"to": "stdout:", "types": ["Order*"]}],
-            "target 1 has the type 'Order*', but only \"*\" alone stands for others",
+            "target 1 has the type 'Order*', but only \"*\" alone is a wildcard",
         ),
         ([{"to": "stdout:", "tpoic": "x"}], "target 1 has an unknown key 'tpoic': did you mean 'topic'?"),
         (
@@ -93,10 +93,10 @@ def test_a_target_is_pickled_for_another_process_with_its_secret():
         ([{"to": "stdout:", "name": "my sink"}], "target 1 has the name 'my sink': use 1 to 60 letters"),
         (
             [{"to": "stdout:", "secret": SECRET}],
-            "target 1 has a secret, which signs webhooks, and goes to stdout:: leave",
+            "target 1 has a secret, which only webhooks use, but sends to stdout:: leave",
         ),
         ([{"to": "stdout:"}, {"to": "file:x"}], "targets 1 and 2 have the type '*': leave it to one of them"),
-        ([{"to": "stdout:", "types": ["A", "A"]}], "target 1 twice have the type 'A'"),
+        ([{"to": "stdout:", "types": ["A", "A"]}], "target 1 repeats the type 'A'"),
         (
             [{"to": "kafka://a", "types": ["A"]}, {"to": "kafka://b", "types": ["B"]}],
             "targets 1 and 2 have the name 'kafka': give one of them another, such as name = \"billing\"",

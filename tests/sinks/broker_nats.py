@@ -9,7 +9,7 @@ class Nats(Broker):
     program = "nats-server"
     largest = 100_000
     words = "headers included: raise its max_payload"
-    lacking = "no stream of NATS takes the subject '{topic}': add one, or the subject to one"
+    lacking = "no NATS stream takes the subject '{topic}': add a stream, or add the subject to one"
 
     @property
     def url(self) -> str:

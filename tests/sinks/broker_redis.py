@@ -8,7 +8,7 @@ from brokers import HOST, Broker, Received, received
 class Redis(Broker):
     program = "redis-server"
     largest = 1 << 20
-    words = "Redis takes no value of 1,048,578 bytes, only of 1,048,576: raise its proto-max-bulk-len"
+    words = "Redis takes no value of 1,048,578 bytes, only up to 1,048,576: raise its proto-max-bulk-len"
     no_topics = "a stream is made by the first entry"
 
     @property

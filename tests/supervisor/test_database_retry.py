@@ -65,9 +65,9 @@ def test_the_public_reason_of_a_failed_join_holds_no_text_of_the_driver(clock):
     assert each.find_blocker() is None, "it was not tried yet"
     each.try_join()
     clock[0] += 12
-    assert each.find_blocker() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
+    assert each.find_blocker() == "cannot connect to the database, retried for 12 s so far: OperationalError"
     each.try_join()
-    assert each.find_blocker() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
+    assert each.find_blocker() == f"cannot use the database, retried for 12 s so far: {BARE}"
     assert each.has_never_joined
 
 

@@ -43,7 +43,7 @@ with outbox.worker() as worker:
 PARTBOX = str(Path(sys.executable).with_name("partbox"))
 REMEDY = {
     "gevent": "call monkey.patch_all() before the first import of partbox",
-    "eventlet": "deliver by `partbox worker` with a module that does not patch",
+    "eventlet": "deliver by `partbox worker` with a module that does not patch threads",
 }
 
 
@@ -175,7 +175,7 @@ WARNED = "uWSGI loads the application before it forks, without --enable-threads"
 def test_a_worker_before_the_fork_of_uwsgi_warns_of_missing_threads(uwsgi: Uwsgi, options: str, warned: bool) -> None:
     said = uwsgi.said(*options.split())
     assert (WARNED in said) is warned, said
-    assert not warned or "--lazy-apps, or run `partbox worker` beside it" in said
+    assert not warned or "--lazy-apps, or run `partbox worker` beside uWSGI" in said
 
 
 @pytest.mark.parametrize("options", [{}, {"enable-threads": b"false"}, {"threads": None}, {"enable-threads": b"true"}])

@@ -74,7 +74,7 @@ def test_a_purge_that_fails_is_logged_with_the_consequence_and_tried_again(dsn, 
     with Outbox(rotating, **SOON).purger():
         eventually(lambda: left(conn) == 0)
     errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
-    assert all("purge failed, what has expired stays until the next one in 50ms: " in error for error in errors)
+    assert all("purge failed, expired data stays until the next attempt in 50ms: " in error for error in errors)
     assert "connection" in errors[0]
     assert "LookupError: no password today" in errors[1]
     assert len(errors) == 2

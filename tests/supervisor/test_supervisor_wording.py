@@ -10,7 +10,7 @@ from partbox.text.wording import describe_exit, format_count
 @pytest.mark.parametrize(
     ("moved", "members", "said"),
     [
-        (256, 0, "no process is left that delivers: 256 partitions wait for one"),
+        (256, 0, "no process is left to deliver events: 256 partitions wait for a process"),
         (256, 1, "assigned 256 partitions to the only process"),
         (1, 3, "moving 1 partition, so that 3 processes have even shares"),
     ],

@@ -338,7 +338,7 @@ def test_an_async_handler_beyond_its_timeout_is_cancelled(kit, shop):
 
 
 def test_the_message_of_assert_done_names_each_unfinished_event_and_the_first_error(kit):
-    with pytest.raises(AssertionError, match="nothing was due: is what was published committed"):
+    with pytest.raises(AssertionError, match="nothing was due: are the published events committed"):
         kit.drain().assert_done()
     kit.publish("Noted", 1, aggregate_id="7")
     kit.publish("Failing", 2, aggregate_type="Order", aggregate_id="8")

@@ -72,7 +72,7 @@ def test_a_failing_assertion_lists_what_was_published_instead(orders):
     )
     assert repr(orders.published("Awaited")).startswith("<1 event with event_type='Awaited':\n  Awaited of")
     orders.forget()
-    with pytest.raises(AssertionError, match="no event, not one; nothing was published; what another connection"):
+    with pytest.raises(AssertionError, match="no event, not one; nothing was published; only the publishing"):
         orders.published().one()
 
 

@@ -42,9 +42,9 @@ def test_a_handler_with_a_session_writes_into_the_transaction_of_the_test(kit: K
 
 def test_handling_an_event_with_a_session_requires_a_session_or_connection_of_sqlalchemy(kit: Kit, conn: Any) -> None:
     kit.outbox.on("Written", transactional="sqlalchemy")(write)
-    with pytest.raises(PartboxError, match="pass the connection that it is to use"):
+    with pytest.raises(PartboxError, match="pass the connection that the handler is to use"):
         kit.handle(delivered("Written", 1))
-    with pytest.raises(PartboxError, match="gets a session of SQLAlchemy: pass a session or a connection of that"):
+    with pytest.raises(PartboxError, match="takes a session of SQLAlchemy: pass the SQLAlchemy session or connection"):
         kit.handle(delivered("Written", 1), conn=conn)
 
 

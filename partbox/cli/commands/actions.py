@@ -9,8 +9,12 @@ from partbox.operations.actions import Actions
 from partbox.text.printing import format_first_numbers
 
 Limit = Annotated[int, option("N", "Maximum number of actions.")]
-Act = Annotated[str | None, option("WORDS", 'Only this one, such as "dead replay", or any replay.', "--action")]
-Within = Annotated[str | None, option("NAME", "Only in this subscription; it may be gone by now.", "--subscription")]
+Act = Annotated[
+    str | None, option("WORDS", 'Only this action, such as "dead replay"; "replay" for any replay.', "--action")
+]
+Within = Annotated[
+    str | None, option("NAME", "Only in this subscription, which may be dropped by now.", "--subscription")
+]
 
 
 @with_option_groups

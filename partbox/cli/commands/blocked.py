@@ -28,7 +28,7 @@ from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys
 
 app = typer.Typer(
-    help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",
+    help="Blocked aggregates: their events wait, in order, for an event that failed, is deferred or is dead.",
     no_args_is_help=True,
 )
 
@@ -103,8 +103,8 @@ def skip(
     )
     name = escape_unprintable(f"{key.aggregate_type} {key.aggregate_id}")
     text = (
-        f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
-        f"`partbox dead replay {head.record_id}` brings it back"
+        f"skipped record {head.record_id}, which was {head.state}: events that waited behind it in {name} are "
+        f"delivered; `partbox dead replay {head.record_id}` brings it back"
     )
     print_answer(outbox.json, head._asdict(), text)
 

@@ -18,7 +18,7 @@ EventId = Annotated[str | None, typer.Argument(metavar="EVENT_ID", help="The id 
 def cancel(
     *,
     event: EventId = None,
-    key: Annotated[str | None, option("KEY", "The event of this idempotency key, in the place of EVENT_ID.")] = None,
+    key: Annotated[str | None, option("KEY", "The event with this idempotency key, instead of EVENT_ID.")] = None,
     outbox: OutboxOptions,
 ) -> None:
     """Cancel a delayed event whose time has not come: no handler of any subscription runs it.
@@ -33,5 +33,7 @@ def cancel(
         in_time = cancellation.cancel(conn, settings.schema_name, event, key)
     if not in_time:
         remedy = f"`partbox find {event or key}` tells what became of it"
-        raise PartboxError(f"{event or key} is not cancelled: it is no delayed event whose time is to come: {remedy}")
+        raise PartboxError(
+            f"{event or key} is not cancelled: there is no such delayed event, or its time has come: {remedy}"
+        )
     print_answer(outbox.json, {"cancelled": True}, f"cancelled {event or key}: it never runs")

@@ -19,7 +19,7 @@ from partbox.text.dsn import parse_dsn
 from partbox.text.wording import format_command
 
 app = typer.Typer(
-    help="Change data capture: Debezium reads the log from the WAL, and no worker does.", no_args_is_help=True
+    help="Change data capture: Debezium reads the log from the WAL, without workers.", no_args_is_help=True
 )
 
 
@@ -29,8 +29,8 @@ class ConfigFormat(StrEnum):
 
 
 PASSWORDS = {
-    ConfigFormat.CONNECT: f"{CONNECT_PASSWORD} is a variable of the Connect worker's environment, if that has "
-    "config.providers=env; ${file:PATH:KEY} and others will do as well",
+    ConfigFormat.CONNECT: f"{CONNECT_PASSWORD} stands for a variable of the Connect worker's environment, if the "
+    "worker has config.providers=env; ${file:PATH:KEY} and others work as well",
     ConfigFormat.PROPERTIES: "the program that runs the engine sets database.password",
 }
 
@@ -44,11 +44,13 @@ Format = Annotated[
     ConfigFormat, typer.Option("--format", help="JSON for Kafka Connect, or properties for Debezium's engine.")
 ]
 Sql = Annotated[bool, flag("Print the SQL that prepares the database instead.", "--sql")]
-Topic = Annotated[str, option("TEMPLATE", "Topic, of {aggregate_type} or {event_type}, as they are spelt.")]
+Topic = Annotated[str, option("TEMPLATE", "Topic, with {aggregate_type} or {event_type} in its own spelling.")]
 From = Annotated[
     SnapshotFrom, typer.Option("--from", help="Events to send first: all that the log holds, or new ones only.")
 ]
-Name = Annotated[str | None, option("NAME", "Name of connector, slot and publication (else of database and schema).")]
+Name = Annotated[
+    str | None, option("NAME", "Name of connector, slot and publication (else made from database and schema).")
+]
 Role = Annotated[str, option("ROLE", "The connector's own role in the database.")]
 
 
@@ -121,16 +123,16 @@ def _list_notes(
     # The notes are about values that are missing from the configuration, and about steps that remain.
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
-        yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"
+        yield "the DSN names a socket, and Debezium connects by TCP: replace localhost and the port by the server's"
     if pooler:
-        yield "a pooler passes no replication: put the server's own host and port for those of the pooler"
+        yield "a pooler passes no replication: replace the pooler's host and port by the server's own"
     yield from _list_server_notes(state)
     options = ["--sql", "--name", made.name, "--role", made.role]
     prepare = f"{format_command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
     if not state.publication:
         yield f"publication {made.name!r} is not there, and no connector starts without it: {prepare}"
     elif not state.published:
-        wrong = "does not give inserts into the log by its root, so no event would come"
+        wrong = "does not publish inserts into the log by its root table, so no event would arrive"
         yield f"publication {made.name!r} {wrong}: drop it; {prepare}"
 
 

@@ -102,7 +102,7 @@ def _describe_setting(found: Settings, name: str, keyword: str) -> ShownSetting:
     meaning = Settings.model_fields[names()[name]].description or ""
     value = found.shown(name)
     if name == "bell" and value != "off" and found.pooler and found.listen_dsn is None:
-        value = f"{value}: off, behind a pooler without listen_dsn"
+        value = f"{value}, but off behind a pooler without listen_dsn"
     return ShownSetting(
         value, name_origin(found.origins[name]), tuple(map(name_origin, found.overruled[name])), meaning
     )

@@ -15,7 +15,7 @@ from partbox.http.server import check_installed
 
 QUERY_TIMEOUT = 10.0  # seconds for the check at the start
 
-Http = Annotated[str, option("HOST:PORT", "The address to serve it at; :0 is a free port of this machine alone.")]
+Http = Annotated[str, option("HOST:PORT", "The address of the page; :0 is a free port, for this machine alone.")]
 
 
 @with_option_groups
@@ -37,5 +37,5 @@ def dashboard(*, http: Http = "127.0.0.1:9465", outbox: DatabaseOptions) -> None
         migrate.check_schema_version(conn, settings.schema_name)
     with serve_standalone(settings, lambda: build_dsn(settings), where, settings.http_token) as url, until_stopped():
         typer.echo(f"the live page of schema {settings.schema_name!r}: {url}")
-        typer.echo("whoever has this address may replay, skip and discard; Ctrl-C ends it")
+        typer.echo("everybody with this address may replay, skip and discard; Ctrl-C ends the page")
         threading.Event().wait()

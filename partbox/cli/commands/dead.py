@@ -37,7 +37,7 @@ from partbox.errors import PartboxError
 from partbox.operations.dead import DeadRecords
 
 app = typer.Typer(
-    help="Dead records: those that no worker tries any more. Look at them, replay them, discard them.",
+    help="Dead records, which no worker tries any more: look at them, replay them, discard them.",
     no_args_is_help=True,
 )
 
@@ -45,7 +45,10 @@ Limit = Annotated[int, option("N", "Maximum number of records.")]
 Id = argument("ID", "A record id, or an event id (UUID).")
 Payload = Annotated[bool, flag("Show the payload too.", "--payload")]
 
-MEANWHILE = "workers deliver them before what waits of their aggregates; what was delivered since they died stays so"
+MEANWHILE = (
+    "workers deliver them before the waiting events of their aggregates; "
+    "events delivered since they died stay delivered"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class DeadSelection:
     """Options that select dead records of one subscription: one id, or all that match the filters."""
 
     id: Annotated[str | None, Id] = None
-    all: Annotated[bool, flag("All that match the filters, instead of one.", "--all")] = False
+    all: Annotated[bool, flag("All records that match the filters, instead of one.", "--all")] = False
     yes: Yes = False
     subscription: Subscription = "default"
 

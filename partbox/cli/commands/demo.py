@@ -11,13 +11,13 @@ from partbox.cli.shell.options import Json, flag, option
 from partbox.cli.shell.output import make_console, print_json
 from partbox.demo.run import DemoPlan, run_demo
 
-Seconds = Annotated[float, option("N", "Seconds until it ends; 0 = at Ctrl-C.", min=0)]
+Seconds = Annotated[float, option("N", "Seconds until the demo ends; 0 = at Ctrl-C.", min=0)]
 Processes = Annotated[int, option("N", "Worker processes.", min=1, max=64)]
 Rate = Annotated[float, option("N", "Events per second that the shop publishes.", min=1)]
 NoChaos = Annotated[bool, flag("Kill no process, add none.", "--no-chaos")]
 Dsn = Annotated[
     str | None,
-    option("DSN", "Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN)."),
+    option("DSN", "Use this database, in a separate schema (else an embedded database; never the one of PARTBOX_DSN)."),
 ]
 
 

@@ -54,9 +54,9 @@ AsyncApiFile = Annotated[
     Path | None, option("FILE", "Write an AsyncAPI 3.0 document as JSON; - is the standard output.", "--asyncapi")
 ]
 TopicTemplate = Annotated[
-    str | None, option("TEMPLATE", "Topics of the AsyncAPI document (else those of the settings' relay).", "--topic")
+    str | None, option("TEMPLATE", "Topics of the AsyncAPI document (else the topics of the setting relay).", "--topic")
 ]
-Markdown = Annotated[bool, flag("Print a page for people instead of a table.", "--markdown")]
+Markdown = Annotated[bool, flag("Print a Markdown page instead of a table.", "--markdown")]
 Against = Annotated[Path, option("DIR", "The folder that --json-schema wrote.", "--against")]
 
 
@@ -82,14 +82,14 @@ def list_(
     """
     outbox = load_target(target)
     if topic is not None and asyncapi is None:
-        raise typer.BadParameter("--topic is that of --asyncapi, which is missing: add --asyncapi FILE")
+        raise typer.BadParameter("--topic is for --asyncapi, which is missing: add --asyncapi FILE")
     found = list_entries(list_event_types(), outbox.handlers.build_table())
     if json_schema is None and asyncapi is None:
         _print_catalogue(target, found, markdown=markdown, json=json)
         return
     if markdown or json:
         other = "--markdown" if markdown else "--json"
-        raise typer.BadParameter(f"{other} prints, and a file is written: leave one of them out")
+        raise typer.BadParameter(f"{other} prints, and another option writes a file: leave one of them out")
     if json_schema is not None:
         _write_schemas(target, json_schema)
     if asyncapi is not None:
@@ -154,7 +154,7 @@ def _list_forms(target: str) -> list[EventForm]:
 
 def _write_schemas(target: str, folder: Path) -> None:
     written, same = schema_files.write_schemas(folder, _list_forms(target))
-    typer.echo(f"{format_count(written, 'schema')} written to {folder}, {same} as they were")
+    typer.echo(f"{format_count(written, 'schema')} written to {folder}, {same} unchanged")
 
 
 def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) -> None:

@@ -40,12 +40,13 @@ class RecordFilters:
     tenant: Annotated[str | None, option("ID", "Only of this tenant.")] = None
     since: Since = None
     until: Until = None
-    before: Annotated[str | None, option("ID", "Only with lower record ids: goes on where a list was cut.")] = None
+    before: Annotated[str | None, option("ID", "Only records with lower ids: goes on where a list was cut.")] = None
     ended: Annotated[
-        str | None, option("ENDING", f"What ended so, --since a day ago: {', '.join(OUTCOMES_OF_ENDING)}.")
+        str | None,
+        option("ENDING", f"Only records that ended so, --since a day ago by default: {', '.join(OUTCOMES_OF_ENDING)}."),
     ] = None
     failed_between: Annotated[
-        tuple[str, str] | None, option("FROM TO", "What failed between these times; the same as --ended failed.")
+        tuple[str, str] | None, option("FROM TO", "Only records that failed between these times, like --ended failed.")
     ] = None
 
     def collect_given(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class RecordFilters:
         named["event_type"] = named.pop("type")
         if between := named.pop("failed_between"):
             if clash := [name for name in ("since", "until", "ended") if named[name] is not None]:
-                raise typer.BadParameter(f"--failed-between has its times: leave out --{clash[0]}")
+                raise typer.BadParameter(f"--failed-between sets --{clash[0]} itself: leave out --{clash[0]}")
             since, until = (parse_bound("--failed-between", each) for each in between)
             named |= {"ended": "failed", "since": since, "until": until}
         return {name: value for name, value in named.items() if value is not None}
@@ -68,7 +69,7 @@ def find(
     filters: RecordFilters,
     payload: Payload = False,
     limit: Limit = 20,
-    subscription: Annotated[str | None, option("NAME", "Only what became of them in this one.")] = None,
+    subscription: Annotated[str | None, option("NAME", "Show the states in this subscription only.")] = None,
     outbox: OutboxOptions,
 ) -> None:
     """Find records, newest first, and show the state of each in every subscription, or the history of a single one.
@@ -112,7 +113,7 @@ def _format_not_found(what: str | None) -> str:
 def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
     # The hints name other meanings of the id, how far the search has read, and the options that continue the search.
     for other in found.others:
-        yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
+        yield f"ID was read as {found.meant}; a record with this {other} exists, too: --{OPTION[other]} shows it"
     if found.read_since is None:
         return
     full = len(found.records) >= limit

@@ -32,14 +32,12 @@ def export(folder: Folder, force: Force = False) -> None:
     written = {path: content for path, content in files.items() if _read_if_present(path) != content}
     if not force and (changed := [path for path in written if path.exists()]):
         differ = "differs" if len(changed) == 1 else f"and {format_count(len(changed) - 1, 'more file')} differ"
-        raise PartboxError(
-            f"{changed[0]} {differ} from what would be written: repeat it with --force, or name another folder"
-        )
+        raise PartboxError(f"{changed[0]} {differ} from what would be written: add --force, or name another folder")
     for path, content in written.items():
         with _explain_os_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    typer.echo(f"{format_count(len(written), 'file')} written to {folder}, {len(files) - len(written)} as they were")
+    typer.echo(f"{format_count(len(written), 'file')} written to {folder}, {len(files) - len(written)} unchanged")
 
 
 def _read_shipped_files() -> dict[str, bytes]:

@@ -35,7 +35,7 @@ def handlers(target: Target, subscription: Only = None, json: Json = False) -> N
         cells = ((row.subscription, *_build_cells(row)) if several else _build_cells(row) for row in rows)
         make_console().print(build_table(("subscription", *COLUMNS) if several else COLUMNS, cells, lines=True))
     else:
-        typer.echo(f'{target} has no handlers here: register some, such as @outbox.on("OrderPlaced")')
+        typer.echo(f'{target} has no handlers: register some, such as @outbox.on("OrderPlaced")')
 
 
 def _build_cells(row: RouteRow) -> tuple[str, ...]:

@@ -47,14 +47,18 @@ class ArchiveOptions:
     archive: Annotated[
         str | None, option("DIR|URL|FILE", "Instead of a table: an archive that purges wrote, or one file of it.")
     ] = None
-    since: Annotated[str | None, option("TIME", "Of an archive: what was published from then on.")] = None
-    until: Annotated[str | None, option("TIME", "Of an archive: what was published before.")] = None
-    type: Annotated[list[str] | None, option("TYPE,…", "Of an archive: only these event types.")] = None
-    aggregate_type: Annotated[str | None, option("TYPE", "Of an archive: only of this aggregate type.")] = None
-    aggregate_id: Annotated[str | None, option("ID", "Of an archive: only of this aggregate.")] = None
+    since: Annotated[str | None, option("TIME", "With --archive: only events published from then on.")] = None
+    until: Annotated[str | None, option("TIME", "With --archive: only events published before then.")] = None
+    type: Annotated[list[str] | None, option("TYPE,…", "With --archive: only events of these types.")] = None
+    aggregate_type: Annotated[str | None, option("TYPE", "With --archive: only events of this aggregate type.")] = None
+    aggregate_id: Annotated[str | None, option("ID", "With --archive: only events of this aggregate.")] = None
     as_: Annotated[
         str | None,
-        option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
+        option(
+            "NAME",
+            "With --archive: an event is published once under each name; another name publishes it again.",
+            "--as",
+        ),
     ] = None
 
     def build_filter(self) -> ImportFilter:
@@ -63,7 +67,7 @@ class ArchiveOptions:
         return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
 
 
-DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and import nothing.", "--dry-run")]
+DryRun = Annotated[bool, flag("Check and count all rows, show the first, and import nothing.", "--dry-run")]
 SkipBad = Annotated[bool, flag("List rows that cannot be records, instead of stopping at the first.", "--skip-bad")]
 Follow = Annotated[bool, flag("Go on with new rows until stopped.", "--follow")]
 
@@ -103,7 +107,7 @@ def import_(
         case None, str(archive):
             _refuse_options(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
             raise typer.Exit(_import_archive(outbox, archive, of_archive, dry_run))
-    raise PartboxError("--table and --archive: give one of them")
+    raise PartboxError("--table and --archive are both given: keep one")
 
 
 def _refuse_options(options: Mapping[str, object], kind: str) -> None:

@@ -15,10 +15,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Handler = Annotated[str, argument("HANDLER", "Its name, as partbox handlers shows it, such as shop.charge.")]
+Handler = Annotated[str, argument("HANDLER", "The name that partbox handlers shows, such as shop.charge.")]
 Rate = Annotated[str | None, option("N/s|N/m|N/h|none", "Calls that may start in a second, a minute or an hour.")]
 AtOnce = Annotated[str | None, option("N|none", "Calls that may run at once.")]
-App = Annotated[str | None, option("MODULE:OUTBOX", "The outbox with the handlers: refuses a name that none has.")]
+App = Annotated[str | None, option("MODULE:OUTBOX", "The outbox with the handlers; unknown handler names are refused.")]
 COLUMNS = (ListColumn("subscription", lambda each: each.subscription), *LIMIT_COLUMNS)
 Within = Annotated[str | None, option("NAME", "Only in this subscription.", "--subscription")]
 
@@ -63,8 +63,8 @@ def set_(
     )
     changed = verbs.set(handler, rate=rate, at_once=at_once, subscription=subscription)
     bounds = [f"rate {rate}"] * (rate is not None) + [f"at once {at_once}"] * (at_once is not None)
-    done = f"limited handler {handler}: {', '.join(bounds)}; its workers take it within a heartbeat"
-    nothing = f"handler {handler} is limited so already: nothing to do"
+    done = f"limited handler {handler}: {', '.join(bounds)}; its workers apply this within a heartbeat"
+    nothing = f"handler {handler} already has these limits: nothing to do"
     print_answer(outbox.json, {"limited": changed}, escape_line(done if changed else nothing))
 
 
@@ -79,8 +79,8 @@ def reset(*, handler: Handler, app: App = None, subscription: Subscription = "de
         partial(LimitedHandlers, known=None if app is None else partial(_list_handler_names, app))
     )
     changed = verbs.reset(handler, subscription=subscription)
-    done = f"handler {handler} is limited as it declares; its workers take it within a heartbeat"
-    nothing = f"nothing is set for handler {handler}: nothing to do"
+    done = f"handler {handler} is back to its declared limits; its workers apply them within a heartbeat"
+    nothing = f"no limits are set for handler {handler}: nothing to do"
     print_answer(outbox.json, {"reset": changed}, escape_line(done if changed else nothing))
 
 

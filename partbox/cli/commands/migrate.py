@@ -13,7 +13,9 @@ from partbox.db.schema.scripts import build_script
 from partbox.errors import PartboxError, SchemaError
 
 Sql = Annotated[bool, flag("Print the SQL instead; no database is touched.", "--sql")]
-Since = Annotated[int | None, option("VERSION", "With --sql: for a schema of this version, not a new one.", "--from")]
+Since = Annotated[
+    int | None, option("VERSION", "With --sql: upgrade from this version, instead of creating a schema.", "--from")
+]
 NoTransaction = Annotated[
     bool, flag("With --sql: leave out begin and commit, for a tool that has its own.", "--no-transaction")
 ]
@@ -41,7 +43,9 @@ def migrate(
         return
     if from_ is not None or no_transaction:
         option = "--no-transaction" if from_ is None else "--from"
-        raise PartboxError(f"{option} belongs to --sql: without it the version is read, and a transaction is opened")
+        raise PartboxError(
+            f"{option} works only with --sql: without --sql the command reads the version and opens a transaction"
+        )
     _require_schema(build_dsn(settings), name)
     applied = migrations.migrate(build_dsn(settings), name, roles=roles)
     typer.echo(f"schema {name!r}: {'applied ' + ', '.join(applied) if applied else 'up to date, nothing to do'}")
@@ -55,6 +59,6 @@ def _require_schema(dsn: str, schema: str) -> None:
             raise migrations.build_missing_error(conn, schema)
         if migrations.is_inbox_only(conn, schema):
             raise SchemaError(
-                f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings that up to date, "
-                "`partbox init` makes it a whole outbox"
+                f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings the inbox up to "
+                "date, `partbox init` makes the schema a whole outbox"
             )

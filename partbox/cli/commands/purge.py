@@ -32,14 +32,18 @@ DryRun = Annotated[
 Every = Annotated[str | None, option("TIME", "Repeat at this interval, such as 30m, until stopped.")]
 ToArchive = Annotated[
     str | None,
-    option("DIR|URL", "Write records there before they go, such as s3://bucket/prefix (else PARTBOX_ARCHIVE)."),
+    option(
+        "DIR|URL",
+        "Where to archive records before they are deleted, such as s3://bucket/prefix (else PARTBOX_ARCHIVE).",
+    ),
 ]
 NoArchive = Annotated[
-    bool, flag("Keep no archive any more: delete what is in none, here and everywhere.", "--no-archive")
+    bool,
+    flag("Stop archiving: this and all later purges may delete records that are in no archive.", "--no-archive"),
 ]
 
 run = partial(by_anybody, by_hand=True)
-ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
+ELSEWHERE = "another purge, or a change of subscriptions, is running; the rest is purged next time"
 
 
 @with_option_groups
@@ -131,7 +135,7 @@ def _purge_once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFl
 
 def _format_archived(purged: Purged, dry_run: bool) -> str:
     if dry_run:
-        return f"would archive {format_count(purged.archived, 'record')}, of which more may go then"
+        return f"would archive {format_count(purged.archived, 'record')}; more may be purged after that"
     return f"archived {format_count(purged.archived, 'record')} in {format_count(purged.files, 'file')}"
 
 
@@ -143,7 +147,7 @@ def _purge_repeatedly(settings: Settings, interval: float, json: bool, stopped: 
         try:
             _print_line(once(), json)
         except (PartboxError, psycopg.Error) as error:
-            consequence = f"what has expired stays until the next one in {format_duration(interval)}"
+            consequence = f"expired data stays until the next purge in {format_duration(interval)}"
             typer.echo(
                 f"partbox: purge failed, {consequence}: {escape_unprintable(format_error_line(error))}", err=True
             )
@@ -165,7 +169,7 @@ def _print_problems(purged: Purged) -> bool:
     if purged.waiting is not None:
         typer.echo(f"partbox: not archived yet: {escape_unprintable(purged.waiting)}", err=True)
     if purged.unarchived is not None:
-        typer.echo(f"partbox: not archived, so it stays: {escape_unprintable(purged.unarchived)}", err=True)
+        typer.echo(f"partbox: not archived, so the records stay: {escape_unprintable(purged.unarchived)}", err=True)
     if purged.untended is not None:
         typer.echo(f"partbox: segments of the log were not changed: {escape_unprintable(purged.untended)}", err=True)
     return purged.unarchived is not None or purged.untended is not None

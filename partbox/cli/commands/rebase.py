@@ -18,7 +18,7 @@ from partbox.operations.rebase import Progress, check_rebase_needed
 from partbox.operations.rebase import rebase as run
 from partbox.text.dsn import parse_dsn
 
-Force = Annotated[bool, flag("Rebase even if the schema is no copy of another cluster's.", "--force")]
+Force = Annotated[bool, flag("Rebase even if the schema was not copied from another cluster.", "--force")]
 Timeout = Annotated[str, option("TIME", "Longest wait for open transactions of publishers, such as 90s or 5m.")]
 
 COLUMNS = ("subscription", "cursors moved", "late records parked")
@@ -41,7 +41,7 @@ def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", 
     # Show the name of the database only, because the rest of the DSN may hold a password.
     given = parse_dsn(build_dsn(settings))
     where = f"database {escape_unprintable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
-    confirm_action(f"adopt schema {escape_unprintable(name)!r} of {where}, and deliver what is left there", yes)
+    confirm_action(f"adopt schema {escape_unprintable(name)!r} of {where}, and deliver its undelivered events", yes)
     with _show_waiting() as progress:
         done = run(lambda: build_dsn(settings), settings, force=force, timeout=timeout, progress=progress)
     if outbox.json:
@@ -58,7 +58,7 @@ def _print_result(schema: str, done: Rebased) -> None:
     if done.instances:
         typer.echo(f"{format_count(done.instances, 'instance')} of the copy forgotten")
     if done.next_after > done.last_id:
-        text = "the id sequence was raised from {:,} to {:,}: what was published here before that may count as consumed"
+        text = "the id sequence was raised from {:,} to {:,}: events published here before that may count as consumed"
         typer.echo(text.format(done.last_id, done.next_after), err=True)
 
 

@@ -31,11 +31,12 @@ To = Annotated[
     ),
 ]
 Topic = Annotated[
-    str | None, option("TEMPLATE", f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT}).")
+    str | None,
+    option("TEMPLATE", f"Topic; may contain {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT})."),
 ]
 Name = Annotated[str, option("NAME", "Created at the first start.", "--subscription")]
 From = Annotated[
-    str, option("beginning|now|TIME", "Its first events, if it is created now; later it goes on.", "--from")
+    str, option("beginning|now|TIME", "Where a new subscription starts; an existing one goes on.", "--from")
 ]
 
 
@@ -97,7 +98,9 @@ def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tup
     """Return the checked targets. Raise BadParameter if there is none, and SettingsError if a target is invalid."""
     # The brokers of the targets are not asked.
     if to is None and topic is not None:
-        raise typer.BadParameter("--topic is that of --to, which is missing: targets of the settings have their own")
+        raise typer.BadParameter(
+            "--topic goes with --to, which is missing: targets in the setting relay have topics of their own"
+        )
     if to is None and not settings.relay:
         example = "for example `partbox relay --to stdout:`"
         raise typer.BadParameter(f"relay has no target: give --to, {example}, or [[partbox.relay]] in partbox.toml")

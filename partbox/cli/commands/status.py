@@ -108,8 +108,8 @@ def _open_printer(json: bool, patience: float) -> Iterator[PrintSample]:
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
-    said = f"schema {schema} is writer-only: no subscription, and nothing is delivered from here"
-    purge = "`partbox purge --every 30m` keeps it small"
+    said = f"schema {schema} is writer-only: it has no subscription, so no worker delivers its events"
+    purge = "`partbox purge --every 30m` keeps the log small"
     print_answer(json, {"schema": schema, "subscription": None, "writer_only": True}, f"{said}; {purge}")
 
 
@@ -184,14 +184,15 @@ def _list_summary_lines(cluster: stats.Cluster, patience: float) -> Iterator[Lin
             where = f"the lifespan {shorten_text(longest.lifespan, NAME_WIDTH)}, for {format_age(longest.seconds)}"
             yield (
                 "starting",
-                f"{format_count(len(waits), 'process')} in {where}: nothing is delivered by them before it yields",
+                f"{format_count(len(waits), 'process')} in {where}: "
+                "nothing is delivered there before the lifespan yields",
             )
         again = _count_rerun(cluster)
         yield (
             "stop now",
             f"waits up to {format_age(patience)}, {format_count(again, 'event')} would run again"
             if again
-            else "waits for handlers that run, none for over 10 s; nothing would run again",
+            else "waits for running handlers, none older than 10 s; no event would run again",
         )
     else:
         yield "processes", f"none: start some with {format_command(WORKER_COMMAND, schema, subscription)}"
@@ -211,11 +212,11 @@ def _list_backlog_lines(cluster: stats.Cluster, rates: "Rates | None") -> Iterat
     yield "blocked", f"{format_count(blocked, 'aggregate')}, {wait}" if blocked else "none"
     if blocked:
         yield "", f"{format_command('blocked list', schema, subscription)} names them"
-    yield "dead", f"{format_count(dead, 'event')}, which nobody tries any more" if dead else "none"
+    yield "dead", f"{format_count(dead, 'event')}, not tried again unless replayed" if dead else "none"
     if dead:
         yield "", f"{format_command('dead list', schema, subscription)} shows them"
     if discarded := cluster.parked.get("discarded", 0):
-        yield "discarded", f"{format_count(discarded, 'event')}, by an operator, or cancelled in time"
+        yield "discarded", f"{format_count(discarded, 'event')}, by an operator, or cancelled before delivery"
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
     # If there is no process, the remedy is printed already.
     has_unowned = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused

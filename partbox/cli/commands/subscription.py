@@ -33,10 +33,12 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, argument("NAME", "Such as audit.")]
-Start = Annotated[str, option("beginning|now|TIME", "Its first events; TIME such as 2026-01-31T09:00:00Z.", "--from")]
+Start = Annotated[
+    str, option("beginning|now|TIME", "Where delivery starts; TIME such as 2026-01-31T09:00:00Z.", "--from")
+]
 Types = Annotated[list[str] | None, option("TYPE", "Only events of this type; repeatable.")]
 Point = Annotated[str, option("ID|TIME", "A record id, or a time such as 2026-01-31T09:00:00Z.", "--from")]
-Timeout = Annotated[str, option("TIME", "Longest wait for workers to release, such as 90s or 5m.")]
+Timeout = Annotated[str, option("TIME", "Longest wait for workers to release partitions, such as 90s or 5m.")]
 
 
 @app.command()
@@ -150,7 +152,7 @@ def _show_waiting() -> Iterator[Progress]:
     # undoes the pause.
     error = Console(stderr=True)
     try:
-        with interruptible(*STOP_SIGNALS), error.status("waiting for the workers to release") as status:
+        with interruptible(*STOP_SIGNALS), error.status("waiting for workers to release partitions") as status:
 
             def progress(left: Sequence[Holder]) -> None:
                 owned = sum(holder.owned_partitions for holder in left)
@@ -162,7 +164,7 @@ def _show_waiting() -> Iterator[Progress]:
 
             yield progress
     except KeyboardInterrupt as interrupt:
-        said = str(interrupt) or "`partbox subscription list` shows how it is"
+        said = str(interrupt) or "`partbox subscription list` shows the present state"
         raise typer.Exit(report_interrupt(escape_unprintable(said))) from None
 
 

@@ -38,7 +38,7 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
     pause = parse_interval(every)
     out = make_console()
     if not sys.stdout.isatty() or out.is_dumb_terminal:
-        raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
+        raise PartboxError("top needs a terminal to draw on: `partbox status --watch` works without a terminal")
     settings = outbox.load_settings()
     overview = CachedOverview(settings, lambda: build_dsn(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
     with until_stopped(), closing(overview) as overview_cache:

@@ -15,7 +15,7 @@ from partbox.settings import Settings
 
 Reload = Annotated[
     bool,
-    flag("For development: start anew when the code changes; an event without a handler waits for one.", "--reload"),
+    flag("For development: restart when the code changes; events without a handler wait for one.", "--reload"),
 ]
 
 
@@ -43,7 +43,7 @@ def worker(
     # The keywords of the outbox may configure logging, too.
     settings = apply_logging(database.settings)
     if settings.enabled:
-        where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
+        where = f" in module {target.partition(':')[0]!r}, which was imported, or in a module that it imports"
         outbox.handlers.require_handler(subscription, settings, where)
     load = partial(load_configured, target, flags)
     nodes = outbox._make_nodes(database, subscription=subscription, load_handlers=load, dead_to=node.dead_to)

@@ -26,16 +26,19 @@ class NodeOptions:
     processes: Annotated[int | None, option("N", "Processes per database (else all cores).", min=1)] = None
     concurrency: Annotated[int | None, option("N", "Concurrent handlers of a process (else 4).", min=1)] = None
     until_empty: Annotated[
-        bool, flag("Exit when all is delivered; with 1 if something is left that cannot be for now.", "--until-empty")
+        bool,
+        flag("Exit when all events are delivered; with 1 if some events cannot be delivered for now.", "--until-empty"),
     ] = False
     dead_to: Annotated[
-        str | None, option("URL", "Send dead events to it, at least once: file:PATH (JSON lines), stdout:, http(s)://…")
+        str | None,
+        option("URL", "Send dead events to this URL, at least once: file:PATH (JSON lines), stdout:, http(s)://…"),
     ] = None
     http: Annotated[
         str | None,
         option(
             "HOST:PORT",
-            "Address of metrics, health checks and the live page; :9464 is this machine alone (else PARTBOX_HTTP).",
+            "Address of metrics, health checks and the live page; :9464 listens on this machine only "
+            "(else PARTBOX_HTTP).",
         ),
     ] = None
     dsn: Annotated[
@@ -43,7 +46,8 @@ class NodeOptions:
     ] = None
     schema: Schema = None
     log_format: Annotated[
-        str | None, option("text|json", "Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).")
+        str | None,
+        option("text|json", "Log format: text, or json: one object per line (else PARTBOX_LOG_FORMAT, text)."),
     ] = None
     log_level: Annotated[
         str | None,

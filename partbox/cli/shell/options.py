@@ -49,10 +49,10 @@ Dsn = Annotated[
 Schema = Annotated[str | None, option("NAME", "The outbox's schema (else PARTBOX_SCHEMA, partbox).")]
 Subscription = Annotated[str, option("NAME", "The consumer of the log.")]
 Since = Annotated[
-    str | None, option("TIME", "Only since then: a time such as 2026-01-31T09:00Z, or 2h for the last two hours.")
+    str | None, option("TIME", "Only since this time, such as 2026-01-31T09:00Z, or 2h for the last two hours.")
 ]
-Until = Annotated[str | None, option("TIME", "Only before then: a time, or 2h for two hours ago.")]
-Group = Annotated[bool, flag("A line for each kind: one event type, one error but for numbers.", "--group")]
+Until = Annotated[str | None, option("TIME", "Only before this time, or 2h for two hours ago.")]
+Group = Annotated[bool, flag("One line for each event type and error; numbers in errors are ignored.", "--group")]
 Json = Annotated[bool, flag("Print JSON instead of a table.", "--json")]
 Target = Annotated[str, argument("MODULE:OUTBOX", "The outbox, such as shop:outbox.")]
 Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]

@@ -121,7 +121,7 @@ def format_error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0
         case PartboxError():
             return mask_secrets(" ".join(str(error).split()))
         case psycopg.errors.InsufficientPrivilege():
-            return f"{said}: connect as a role that may do this, or grant it"
+            return f"{said}: connect as a role that may do this, or grant the privilege"
         case psycopg.errors.QueryCanceled():
             return f"the database gave up: {said}: try again when it is less busy, or ask for less"
         case psycopg.errors.DiskFull():
@@ -133,7 +133,7 @@ def format_error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0
         case psycopg.OperationalError() if line := _find_line(error, READ_ONLY):
             return _format_read_only(line)
         case psycopg.OperationalError() if line := _find_line(error, NOT_READY):
-            passes = "that passes, so repeat the command; workers do so by themselves"
+            passes = "repeat the command in a moment; workers retry by themselves"
             return f"cannot use the database yet: {line}: {passes}"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
@@ -153,7 +153,7 @@ def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
 
 def _format_read_only(said: str) -> str:
     return (
-        f"cannot use the database: {said}: it takes no writes now, as in a failover: a standby, or "
+        f"cannot use the database: {said}: the server takes no writes now: it is a standby, as in a failover, or "
         "default_transaction_read_only is on: repeat the command when that is over (workers go on by themselves), or "
-        "name the primary"
+        "give the DSN of the primary"
     )

@@ -20,7 +20,9 @@ def confirm_action(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise PartboxError(f"to {what} needs a yes, and there is no terminal to ask on: repeat it with --yes")
+        raise PartboxError(
+            f"to {what} needs confirmation, and there is no terminal to ask on: repeat the command with --yes"
+        )
     if not typer.confirm(f"{what[:1].upper()}{what[1:]}?", err=True):
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(1)

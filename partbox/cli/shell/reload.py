@@ -85,13 +85,13 @@ class _Reloader:
             inner.send_signal(self._stop_signal)
         changed = self._wait_for_change(before, inner)
         if changed is not None:
-            typer.echo(f"partbox: {changed} has changed: the worker starts anew", err=True)
+            typer.echo(f"partbox: {changed} has changed: the worker restarts", err=True)
             inner.terminate()
         code = inner.wait()
         if self._stop_signal is not None or (changed is None and code == 0):
             return code
         if changed is None:
-            typer.echo("partbox: it starts again when a file changes; Ctrl-C ends it", err=True)
+            typer.echo("partbox: the worker restarts when a file changes; Ctrl-C ends it", err=True)
             self._wait_for_change(before, None)
         return None
 

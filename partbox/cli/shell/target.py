@@ -73,7 +73,7 @@ def _import_error_text(name: str, error: BaseException) -> str:
         return f"there is no module {error.name!r}: check the name, or run the command in {home}"
     said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     what = said if isinstance(error, PartboxError) else f"{type(error).__name__}: {said}; correct that line"
-    return f"module {name!r} does not import ({_find_error_location(error)}): {what}"
+    return f"module {name!r} cannot be imported ({_find_error_location(error)}): {what}"
 
 
 def _find_error_location(error: BaseException) -> str:

@@ -36,7 +36,7 @@ class ClusterSample:
 def parse_interval(every: str) -> float:
     given = parse_duration("--every", every)
     if given < MIN_INTERVAL:
-        raise PartboxError(f"--every {every!r} is too often: at least 100ms")
+        raise PartboxError(f"--every {every!r} is too short: at least 100ms")
     return given
 
 

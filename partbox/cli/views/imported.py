@@ -34,7 +34,7 @@ def print_done(done: ImportResult, json: bool) -> int:
     if not done.complete:
         return report_interrupt("the same command continues with the rest")
     if done.writers and not json:
-        typer.echo(f"{_open_writers_text(done.writers)}: run this again when that has ended")
+        typer.echo(f"{_open_writers_text(done.writers)}: repeat the command when no such transaction is open")
     elif done.has_imported_all and not json:
         typer.echo(f"nothing is left in {escape_unprintable(done.source)}")
     return 0
@@ -43,7 +43,7 @@ def print_done(done: ImportResult, json: bool) -> int:
 def print_dry_run(found: ImportResult, json: bool) -> None:
     _print_result(found, json, dry_run=True)
     if found.writers and not json:
-        typer.echo(f"{_open_writers_text(found.writers)}: what it writes comes with a later pass")
+        typer.echo(f"{_open_writers_text(found.writers)}: rows of open transactions come with a later pass")
 
 
 def _print_result(done: ImportResult, json: bool, *, dry_run: bool) -> None:
@@ -84,7 +84,7 @@ def _open_writers_text(writers: Sequence[OpenWriter]) -> str:
     name = f" ({escape_unprintable(shorten_text(first.application, 60))})" if first.application else ""
     since = f", open for {format_age(first.open_seconds)}," if first.open_seconds is not None else ""
     more = f" and {len(writers) - 1:,} more have" if len(writers) > 1 else " has"
-    return f"{who}{name}{since}{more} written to it"
+    return f"{who}{name}{since}{more} written to the table"
 
 
 def _build_row(each: ImportRow) -> tuple[str, ...]:

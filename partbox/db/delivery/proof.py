@@ -59,7 +59,9 @@ def check_intact(conn: Conn, schema: str, subscription: str | None = None) -> No
     # The check is for this subscription, or for each if none is given.
     with without_row_security(conn):
         if conn.execute(load_query("is_shadowed", schema), {}).fetchone() == (True,):
-            raise PartialReadError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
+            raise PartialReadError(
+                "search_path puts pg_catalog behind other schemas: leave pg_catalog out, with `alter role`"
+            )
         conn.execute(load_query("intact", schema), {"subscription": subscription})
 
 
@@ -72,14 +74,14 @@ def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
     if used > (at := check_drawn(conn, ids)):
         raise PartialReadError(
             f"the sequence record_id_seq is at {at}, and ids up to {used} are used: "
-            f"raise it by `{raise_sequence_sql(schema, used)}`"
+            f"raise the sequence with `{raise_sequence_sql(schema, used)}`"
         )
     if hidden is not None:
         first, last, count = hidden
         raise PartialReadError(
             f"the sequence record_id_seq was set back, and {format_count(count, 'record')} between id {first} "
             f"and {last} "
-            f"got ids that cursors had passed: have them read by `{lower_cursors_sql(schema, first)}`"
+            f"got ids that cursors had passed: have workers read them with `{lower_cursors_sql(schema, first)}`"
         )
 
 
@@ -101,7 +103,7 @@ def check_same_log(conn: Conn, log: int) -> None:
     # `log` identifies the log table and the id sequence. The connection is closed before the error is raised.
     if log != (baseline_of(conn).log_oids or log):
         conn.close()
-        raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
+        raise PartialReadError("the log of this session, or its sequence, is gone: another one has taken its place")
 
 
 def check_log_version(conn: Conn, schema: str, log_version: int | str | bytes | None) -> bool:
@@ -114,7 +116,7 @@ def check_log_version(conn: Conn, schema: str, log_version: int | str | bytes | 
     # another one.
     if log_version is None:
         conn.close()
-        raise PartialReadError("the log is not read whole: row security hides records of it")
+        raise PartialReadError("the log cannot be read completely: row security hides some records")
     baseline = baseline_of(conn)
     if int(log_version) == baseline.log_version or baseline.log_oids is None:
         return True
@@ -135,7 +137,7 @@ def check_drawn(conn: Conn, ids: int | str | None) -> int:
     if now < baseline.drawn_ids:
         conn.close()
         raise PartialReadError(
-            f"{baseline.drawn_ids} ids were drawn and now it is {now}: the sequence record_id_seq was set back"
+            f"the number of ids drawn fell from {baseline.drawn_ids} to {now}: the sequence record_id_seq was set back"
         )
     baseline.drawn_ids = now
     return now

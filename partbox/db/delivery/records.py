@@ -116,7 +116,7 @@ def _fetch_page(
         stats = PageStats()
         rows = fetch(conn, name, schema, sent, planned=planned, on_rows=partial(_add_to_stats, stats))
         if not rows or rows[-1][0] is not None:
-            text = "a page of the log was cut: something between here and the server limits what it returns"
+            text = "a page of the log was cut: something between this process and the server limits the rows returned"
             raise proof.PartialReadError(text)
         # This row is not a record. Where it arrives, everything before it has arrived.
         # N is in this row alone. With 500 open transactions a snapshot has 3 kB, and a page with N in every row took

@@ -26,7 +26,7 @@ class Incarnation(NamedTuple):
     value: int | None
 
 
-REPLACED_TEXT = "the server has crashed or was replaced since: what was read of it does not hold any more"
+REPLACED_TEXT = "the server has crashed or was replaced since this session began: data read before is no longer valid"
 UNKNOWN_INCARNATION = Incarnation(None, None)
 """The incarnation of a server that has none: PostgreSQL 14, or a role that may not set the sequence."""
 

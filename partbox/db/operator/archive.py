@@ -74,7 +74,9 @@ def begin_archive(conn: Conn, schema: str) -> None:
     if read_archive_state(conn, schema).archived is None:
         run_action(conn, "archive_begin", schema, {})
         if read_archive_state(conn, schema).archived is None:
-            raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
+            raise PartboxError(
+                "a trigger or rule keeps rows out of table meta, so no archive is kept: drop the trigger or rule"
+            )
 
 
 def end_archive(conn: Conn, schema: str) -> bool:

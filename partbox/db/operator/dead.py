@@ -106,7 +106,7 @@ def resolve_time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tu
     first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {format_time(first)} until {format_time(last)}"
-        raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
+        raise PartboxError(f'the period {length} is empty: give the earlier time first ("2h" is two hours ago)')
     return first, last
 
 

@@ -102,14 +102,16 @@ def find_table(conn: Conn, name: str) -> SourceTable:
     try:
         row = conn.execute(load_query("import_table", "partbox"), {"table": name}).fetchone()
     except (errors.InvalidName, errors.SyntaxError):
-        raise PartboxError(f"table {name!r} is no name: write it as in SQL, such as public.outbox") from None
+        raise PartboxError(f"{name!r} is not a table name: write it as in SQL, such as public.outbox") from None
     if row is None:
         raise PartboxError(f"table {name!r} does not exist in this database: give it with its schema, as in SQL")
     oid, schema, relation, full_name, is_table, readable, key = row
     if not is_table:
         raise PartboxError(f"{name!r} is neither a table nor a view")
     if not readable:
-        raise PartboxError(f"table {name!r} cannot be read: grant select on it to this role; it needs nothing else")
+        raise PartboxError(
+            f"table {name!r} cannot be read: grant select on the table to this role; no other privilege is needed"
+        )
     columns = [Column(*each) for each in conn.execute(load_query("import_columns", "partbox"), {"oid": oid})]
     return SourceTable(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
 

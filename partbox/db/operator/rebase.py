@@ -87,7 +87,7 @@ def rebase_schema(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, for
         for table, kind, name, _, drops in fetch_rows(conn, "doctor_triggers", schema):
             if drops:
                 raise PartboxError(
-                    f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
+                    f"the {kind} {name} on table {table} may suppress changes of rows: drop the {kind} for the rebase"
                 )
         return _move_cursors(conn, schema)
 

@@ -47,7 +47,8 @@ def check_roles_exist(conn: Conn, roles: Roles) -> None:
     missing = [name for (name,) in fetch_own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
         raise SchemaError(
-            f"role {missing[0]!r} does not exist: create it first (`create role`), as it is spelt; nothing was changed"
+            f"role {missing[0]!r} does not exist: create it first (`create role`), with the same spelling; "
+            "nothing was changed"
         )
 
 

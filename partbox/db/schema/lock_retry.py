@@ -46,7 +46,7 @@ def _describe_one(each: BlockingTransaction) -> str:
     since = (
         f"open for {format_age(each.open_seconds)}"
         if each.open_seconds is not None
-        else "of an age that only its owner may see"
+        else "open since a time that this role may not see"
     )
     if each.database is not None:
         since = f"in database {shorten_text(each.database, 60)!r}, {since}"
@@ -95,11 +95,12 @@ def retry_while_busy(
         left = end - time.monotonic()
         if left <= 0:
             raise SchemaError(
-                f"after {format_age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: end that first"
+                f"after {format_age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: "
+                "end what blocks the migration first"
             )
         # A process without a console has no stderr.
         if sys.stderr is not None:
-            text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {format_age(left)}"
+            text = f"schema {schema!r} is not migrated yet, {who} in the way; retrying for up to {format_age(left)}"
             sys.stderr.write(f"partbox: {text}\n")
             sys.stderr.flush()
         time.sleep(RETRY_PAUSE)

@@ -88,14 +88,14 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
         return []
     if since.newest > program_version().newest:
         raise SchemaError(
-            f"schema {schema!r} is at version {since.newest}, newer than this program, which knows "
-            f"{program_version().newest}: upgrade partbox; nothing was changed"
+            f"schema {schema!r} is at version {since.newest}, newer than this program, which is for "
+            f"version {program_version().newest}: upgrade partbox; nothing was changed"
         )
     _refuse_older(since, schema)
     if writer_only and since.newest and (names := list_subscription_names(conn, schema)):
         raise SchemaError(
-            f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "
-            "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
+            f"schema {schema!r} has subscriptions ({', '.join(names)}), and a writer-only outbox would lose their "
+            "events: drop each one by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
     grants.check_roles_exist(conn, roles)
     # The roles are read before the functions are replaced, since the privileges on functions tell the roles.
@@ -113,12 +113,12 @@ def _explain_errors(schema: str) -> Iterator[None]:
         yield
     except InsufficientPrivilege as error:
         reason = (error.diag.message_primary or str(error)).removeprefix("partbox: ")
-        remedy = error.diag.message_hint or "have its owner do this, or grant it"
+        remedy = error.diag.message_hint or "have the object's owner do this, or grant the privilege"
         raise SchemaError(f"schema {schema!r} was not changed: {reason}: {remedy}") from None
     except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:
         raise SchemaError(
-            f"schema {schema!r} holds something that partbox did not make ({error.diag.message_primary}): choose "
-            "another name by --schema, or move that elsewhere; nothing was changed"
+            f"schema {schema!r} holds an object that partbox did not make ({error.diag.message_primary}): choose "
+            "another name by --schema, or move the object elsewhere; nothing was changed"
         ) from None
 
 
@@ -168,8 +168,8 @@ def check_schema_version(conn: Conn, schema: str = "partbox") -> None:
         )
     if version.breaking > ours.newest:
         raise SchemaError(
-            f"schema {schema!r} is at version {version.newest}, which programs older than {version.breaking} "
-            f"cannot work with; this one knows {ours.newest}: upgrade partbox"
+            f"schema {schema!r} is at version {version.newest}, which needs a program for version {version.breaking} "
+            f"or newer; this one is for version {ours.newest}: upgrade partbox"
         )
 
 
@@ -177,12 +177,12 @@ def build_missing_error(conn: Conn, schema: str) -> TransientSchemaError:
     """Return the exception for a missing schema or a missing table `meta`, with the name of a similar schema."""
     if fetch_own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
-            f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
+            f"table meta of schema {schema!r} is missing, but its other tables exist: restore table meta"
         )
     others = [name for (name,) in fetch_own_rows(conn, "migrate_schemas", schema)]
     near = get_close_matches(schema, others, n=1)
     hint = (
-        f", which has {near[0]!r} (is that meant?)"
+        f", which has {near[0]!r} (did you mean it?)"
         if near
         else f", which has {format_quoted_names(others)}"
         if others
@@ -302,7 +302,7 @@ def check_schema_name(schema: str) -> None:
     # PostgreSQL would truncate a long name silently, and `$$` ends the text of a function. White space at an end of the
     # name is an error too, such as the line break at the end of a file.
     if schema != strip_text(schema):
-        raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
+        raise SchemaError(f"the schema name {schema!r} begins or ends with white space: remove it")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
 

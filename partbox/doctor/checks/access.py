@@ -37,8 +37,8 @@ def privileges(case: Case) -> Iterator[Symptom]:
                 f"{format_names(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in of_role
             ),
             (
-                f"{case.format_command('init', None, options=(f'--worker-role={role}',))} grants all that it "
-                "needs again",
+                f"{case.format_command('init', None, options=(f'--worker-role={role}',))} grants all "
+                "needed privileges again",
             ),
         )
 
@@ -64,9 +64,9 @@ def triggers(case: Case) -> Iterator[Symptom]:
         if not of_role:
             continue
         tables = format_names([*dict.fromkeys(each.table for each in of_role)])
-        summary = f"there are triggers or rules of others on {tables}"
+        summary = f"there are triggers or rules that partbox did not make on {tables}"
         if severity is Severity.PROBLEM:
-            summary += ", which may keep rows from being written: publishers and workers fail at that"
+            summary += ", which may keep rows from being written: publishers and workers then fail"
         drops = (f"`drop {each.kind} {quote_name(each.name)} on {schema}.{quote_name(each.table)}`" for each in of_role)
         yield Symptom(summary, tuple(map(_describe_trigger, of_role)), tuple(drops)[:5], severity=severity)
 
@@ -90,7 +90,7 @@ def search_path(case: Case) -> Iterator[Symptom]:
             if is_copyable(each.name, who)
         )
         yield Symptom(
-            f"others can run their code as role {each.user}: they may create functions in schema {each.name}, which is "
+            f"other roles can run code as role {each.user}: they may create functions in schema {each.name}, which is "
             "in its search_path",
             (f"may create there: {format_names(each.creators)}",),
             (*ends[:5], f"or leave the schema out: `alter role {each.user} set search_path = …`"),

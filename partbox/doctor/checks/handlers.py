@@ -66,22 +66,22 @@ def _list_waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]
     everywhere = sum(each.pending for each in cluster.partitions if each.owner in owners)
     if numbers:
         which = f"partition{'s' if len(numbers) > 1 else ''} {format_names([str(each) for each in sorted(numbers)], 8)}"
-        yield f"behind it in {which}: {format_count(pending, 'record')} pending, {held:,} held"
+        yield f"waiting in {which}: {format_count(pending, 'record')} pending, {held:,} held"
     if everywhere > pending:
         yield f"in all partitions of {'these processes' if len(owners) > 1 else 'that process'}: {everywhere:,} pending"
 
 
 def _list_remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
     process = hangs[0].process
-    yield f"see what it waits for: `py-spy dump --pid {process.pid}` on {case.find_node_name(process)}"
+    yield f"see what the handler waits for: `py-spy dump --pid {process.pid}` on {case.find_node_name(process)}"
     if any(hang.running.timeout is None for hang in hangs):
         yield (
-            "give handlers a limit, `@outbox.on(…, timeout=30)` or for all PARTBOX_HANDLER_TIMEOUT=30s: a process "
-            "whose handler is over it is replaced, and the event is tried again"
+            "give handlers a timeout, `@outbox.on(…, timeout=30)` or for all PARTBOX_HANDLER_TIMEOUT=30s: a process "
+            "whose handler exceeds the timeout is replaced, and the event is tried again"
         )
     yield (
-        f"or end it: `kill {process.pid}` on {case.find_node_name(process)}; its supervisor replaces it, and "
-        "what ran is "
+        f"or end the process: `kill {process.pid}` on {case.find_node_name(process)}; its supervisor replaces it, and "
+        "its running events are "
         "delivered again (an embedded worker ends with its application)"
     )
 
@@ -95,8 +95,8 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     failing = _list_failing_sinks(sinks, SINK_OUTAGE)
     if failing:
         yield Symptom(
-            "nothing is acknowledged by the broker of "
-            f"{format_names([shorten_text(each.sink) for each in failing])}, for "
+            "the broker of "
+            f"{format_names([shorten_text(each.sink) for each in failing])} has acknowledged nothing for "
             f"{format_age(failing[0].failing)}",
             (
                 *(
@@ -106,8 +106,8 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
                 *map(_format_sink, sinks),
             ),
             (
-                "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
-                "and nothing is lost meanwhile",
+                "bring back the broker, or the connection between it and the workers: waiting events are then "
+                "sent in order, and nothing is lost meanwhile",
             ),
             lasts=failing[0].failing,
         )
@@ -125,15 +125,15 @@ def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     failing = _list_failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:
         yield Symptom(
-            f"{format_count(owed, 'dead event')} not told of, for {format_age(failing[0].failing)}",
+            f"{format_count(owed, 'dead event')} not passed on, for {format_age(failing[0].failing)}",
             tuple(
                 f"{shorten_text(each.sink)}, for {format_age(each.failing)}: {format_error(each.error)}"
                 for each in failing
             ),
             (
-                "mend what the hook calls, or bring the target back: each event waits in its row and is told of then, "
+                "repair what the hook calls, or bring back the target: the dead events wait and are then passed on, "
                 "one at a time at first; handlers go on meanwhile",
-                "give what the hook calls a timeout of its own: one that hangs cannot be ended, and its thread is left",
+                "give the calls of the hook a timeout: a call that hangs cannot be ended, and its thread stays behind",
                 f"or see the events: {case.format_command('dead list', cluster.subscription)}",
             ),
             lasts=failing[0].failing,

@@ -42,10 +42,11 @@ def braked(case: Case) -> Iterator[Symptom]:
             most = max(each.rows for each in full)
             yield Symptom(
                 f"{format_count(len(full), 'partition')} braked: nothing new is read there",
-                (f"up to {most:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
+                (f"up to {most:,} open parked records in one partition; max_parked = {case.limits.max_parked:,}",),
                 (
-                    f"see what they wait for: {case.format_command('blocked list', name)}",
-                    "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
+                    f"see what the partitions wait for: {case.format_command('blocked list', name)}",
+                    "when the cause is gone, the partitions go on by themselves; a higher `max_parked` only "
+                    "delays the brake",
                 ),
                 name,
             )
@@ -61,11 +62,13 @@ def waiting(case: Case) -> Iterator[Symptom]:
         total = sum(each.waiting for each in rows)
         if 2 * total >= most:
             yield Symptom(
-                f"{format_count(total, 'event')} parked that only wait for a turn or a time: reading stops at {most:,}",
+                f"{format_count(total, 'event')} parked that only wait for their turn or due time: "
+                f"reading stops at {most:,}",
                 (f"max_waiting = {most:,}; up to {max(each.waiting for each in rows):,} of them in one partition",),
                 (
                     f"see what limits hold back: {case.format_command('limit list', name)}",
-                    "widen what holds them back, or publish less; a higher `max_waiting` costs disk: a row for each",
+                    "raise the limits that hold back events, or publish less; a higher `max_waiting` costs disk: "
+                    "one row per event",
                 ),
                 name,
                 severity=Severity.PROBLEM if 10 * total >= 9 * most else Severity.WARNING,
@@ -88,8 +91,8 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             "return RetryAfter",
             (*_list_deferred_rows(rows), *_list_blocked_rows(case, blocked_keys_now)),
             (
-                "bring back what the handler calls: one event probes it every 30 s at the latest, "
-                "then all go on in order",
+                "bring back the service that the handler calls: one event probes it at least every 30 s, "
+                "then all events go on in order",
                 f"see which aggregates wait: {case.format_command('blocked list', name)}",
             ),
             name,
@@ -111,8 +114,8 @@ def _list_blocked_rows(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
         longest = max(_measure_block(case, each) for each in keys)
         behind = format_count(sum(each.followers for each in keys), "event")
         yield (
-            f"{format_count(len(keys), 'aggregate')} blocked by that, for up to {format_age(longest)}, {behind} "
-            "behind them"
+            f"{format_count(len(keys), 'aggregate')} blocked by these events, for up to {format_age(longest)}, "
+            f"{behind} behind them"
         )
 
 
@@ -126,7 +129,7 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
             yield _build_dead_symptom(
                 case,
                 name,
-                f"{lately:,} events died within an hour",
+                f"{lately:,} events died within the last hour",
                 shown,
                 [each.first_recent_age or 0.0 for each in shown],
             )
@@ -208,12 +211,12 @@ def _group_text(case: Case, keys: list[BlockedKey]) -> str:
 def _list_remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
     if not is_copyable(key.aggregate_type, key.aggregate_id):
         yield (
-            f"see their names: {case.format_command('blocked list --json', name)}; then `partbox blocked retry` "
-            "or `skip`"
+            f"see the names of the aggregates: {case.format_command('blocked list --json', name)}; "
+            "then `partbox blocked retry` or `skip`"
         )
         return
     names = (key.aggregate_type, key.aggregate_id)
-    yield f"when the cause is gone, at once: {case.format_command('blocked retry', name, *names)}"
+    yield f"when the cause is gone, retry at once: {case.format_command('blocked retry', name, *names)}"
     yield f"or go on without that event: {case.format_command('blocked skip', name, *names)}"
     yield f"all of them: {case.format_command('blocked list', name)}"
 

@@ -28,10 +28,10 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             )
         elif not each.processes and list_working_processes(cluster) and (each.rate or each.at_once):
             yield Symptom(
-                f"a limit is set for handler {name}, and no process keeps it: none has such a handler, or it is "
-                "transactional",
+                f"a limit is set for handler {name}, but no process applies it: none has such a handler, or the "
+                "handler is transactional",
                 tuple(_limit_evidence(each)),
-                (f"check its name in `partbox handlers`, and forget this: {_reset_command(case, each)}",),
+                (f"check the name in `partbox handlers`, and reset the limit: {_reset_command(case, each)}",),
             )
 
 
@@ -49,16 +49,16 @@ def _limit_evidence(each: HandlerLimit) -> Iterator[str]:
 
 def _list_remedies(case: Case, each: HandlerLimit) -> Iterator[str]:
     if not is_copyable(each.handler):
-        yield f"see its name: {case.format_command('limit list')}; then `partbox limit set`"
+        yield f"see the name of the handler: {case.format_command('limit list')}; then `partbox limit set`"
         return
     wider_options = [f"--rate={Rate(2 * each.rate)}"] if each.rate is not None else []
     wider_options += [f"--at-once={2 * each.at_once}"] if each.at_once is not None else []
     if wider_options:
         command = case.format_command("limit set", each.subscription, each.handler, options=wider_options)
-        yield f"if what it calls takes more, widen it: {command}"
+        yield f"if what the handler calls can take more, raise the limit: {command}"
     if each.change is not None:
-        yield f"or forget what was set: {_reset_command(case, each)}"
-    yield "else what is published has to become less, or wait"
+        yield f"or return to the limit in the code: {_reset_command(case, each)}"
+    yield "otherwise publish fewer events, or let them wait"
 
 
 def _reset_command(case: Case, each: HandlerLimit) -> str:

@@ -37,7 +37,7 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             "look at that node: does it run, is it stopped, does it reach the database?",
             f"start its worker again: {case.format_command(WORKER_COMMAND, cluster.subscription)}; any node "
             "that works on the "
-            "subscription takes over what the process held",
+            "subscription takes over the partitions of the process",
         ),
         severity=Severity.PROBLEM if left else Severity.WARNING,
         lasts=max(each.heartbeat_age for each in expired),
@@ -69,11 +69,11 @@ def _explain_unowned(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Ite
         numbers = format_names([str(each.partition) for each in partitions], 8)
         which = f"{format_count(len(partitions), 'partition')} ({numbers})"
         if assignee is None:
-            yield f"{which}: no node has planned them"
+            yield f"{which}: no node has assigned them"
         elif assignee in there:
             yield f"{which}: not claimed by their assignee, {case.describe_process(there[assignee])}"
         else:
-            yield f"{which}: their assignee is gone, and no node has planned them anew"
+            yield f"{which}: their assignee is gone, and no node has reassigned them"
     pending = sum(each.pending for partitions in unclaimed.values() for each in partitions)
     yield f"{format_count(pending, 'record')} pending in them"
 
@@ -86,5 +86,6 @@ def _list_remedies(case: Case, cluster: Cluster, unclaimed: ByAssignee) -> Itera
     if any(one not in there for one in unclaimed):
         nodes = sorted({case.find_node_name(each) for each in list_working_processes(cluster)})
         yield (
-            f"planning is the supervisor's: look at the log of `partbox worker` on {format_names(nodes)}, or restart it"
+            f"supervisors assign partitions: look at the log of `partbox worker` on {format_names(nodes)}, "
+            "or restart it"
         )

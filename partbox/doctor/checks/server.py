@@ -52,8 +52,8 @@ def durability(case: Case) -> Iterator[Symptom]:
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
         yield Symptom(
-            f"off, as this session has it: {format_names(off)}",
-            ("a crash of the server may lose events that were committed, or more",),
+            f"settings off, as seen by this session: {format_names(off)}",
+            ("a crash of the server may lose committed events, or more data",),
             tuple(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
         )
 
@@ -105,9 +105,9 @@ def bell(case: Case) -> Iterator[Symptom]:
     )
     if reason is not None:
         yield Symptom(
-            "the bell is off: an event may wait for `poll_idle` before an idle worker sees it",
+            "wake-up notifications are off: an event may wait for `poll_idle` before an idle worker sees it",
             (reason,),
-            ("or set `bell = off`, and this is not said again",),
+            ("or set `bell = off`, and this note is not shown again",),
         )
 
 
@@ -144,7 +144,7 @@ def bloat(case: Case) -> Iterator[Symptom]:
                     "never vacuumed" if each.vacuumed is None else f"last vacuumed {format_age(each.vacuumed)} ago",
                 ),
                 (
-                    "end first what holds vacuum back: other findings name it",
+                    "first remove the cause that holds vacuum back: other findings name it",
                     f"then, with the workers stopped for a moment: `vacuum (full, analyze) {table}`",
                 ),
             )
@@ -159,7 +159,7 @@ def not_seen(case: Case) -> Iterator[Symptom]:
         role = evidence.server.user
         yield Symptom(
             f"role {role} does not see what sessions of other roles do, or since when",
-            ("not judged: idle and long transactions, lock waits",),
+            ("not checked: idle and long transactions, lock waits",),
             (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quote_name(role)}`",),
         )
     if evidence.unread:
@@ -171,7 +171,7 @@ def not_seen(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"{format_count(len(evidence.unread), 'part')} of the evidence could not be read",
             tuple(f"{each.part}: {each.reason}" for each in evidence.unread),
-            (grant if forbidden else "end what holds the locks, see `locks`; then run doctor again",),
+            (grant if forbidden else "end the sessions that hold the locks (see `locks`), then run doctor again",),
             severity=Severity.NOTE if evidence.overview else Severity.PROBLEM,
         )
 
@@ -188,14 +188,17 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
     named = [each for each in open_ if each.pid == queue.holder] if queue.holder else [*open_[:MAX_NAMED]]
     unseen = queue.holder if not named else None
     keeps = (
-        "keeps it from being emptied" if queue.holder is not None else "may keep it from being emptied, if it listens"
+        "keeps the queue from being emptied"
+        if queue.holder is not None
+        else "may keep the queue from being emptied, if it listens"
     )
     yield Symptom(
         f"the server's notification queue is {queue.usage:.0%} full",
         (
-            *((f"pid {unseen} keeps it from being emptied",) if unseen else ()),
+            *((f"pid {unseen} keeps the queue from being emptied",) if unseen else ()),
             *(f"{format_session(each)} {keeps}, its transaction open for {format_age(each.age)}" for each in named),
-            "nobody rings meanwhile: an idle worker sees a new event within `poll_idle`, a plan or a command at a tick",
+            "no wake-up notifications meanwhile: an idle worker sees a new event within `poll_idle`, "
+            "a plan or a command at its next tick",
         ),
         tuple(
             f"let it end its transaction, or {end_session_text(pid, application)}"

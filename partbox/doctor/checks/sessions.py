@@ -14,17 +14,17 @@ from partbox.doctor.phrases import (
 )
 from partbox.text.wording import format_age, format_count, format_names, shorten_text
 
-UNSEEN_TEXT = "has written events that nobody can see, or deliver, before it commits"
-HELD_BACK_TEXT = "records are looked for, and kept from purge, from where the log was when it began"
-DEAD_ROWS_TEXT = "vacuum keeps every dead row of the cursors since, and saving gets slower"
+UNSEEN_TEXT = "the transaction has written events that nobody can see or deliver before it commits"
+HELD_BACK_TEXT = "every poll searches, and no purge deletes, the records published since the transaction began"
+DEAD_ROWS_TEXT = "since then, vacuum keeps every dead row of the cursors, so saving them gets slower"
 
 
 # The work that is not done while somebody holds the lock, by the name of the lock.
 STOPPED_BY_LOCK = {
-    "subscription": "no plan is made: who joins gets nothing, and what a dead process had stays",
-    "meta": "no purge, and no segment, is made",
+    "subscription": "partitions are not reassigned: new processes get none, and nobody takes those of dead ones",
+    "meta": "no purge runs, and no segment is made",
     "archiving": "nothing is archived",
-    "imports": "no import of one table is made",
+    "imports": "the import of one table cannot run",
     "the first migration": "no schema is made",
 }
 # Sessions of partbox that hold their lock as long as they work.
@@ -36,7 +36,7 @@ def open_publisher(case: Case) -> Iterator[Symptom]:
     """Report that a transaction that has published events stays open. The events are invisible until it commits."""
     for each in _list_long_sessions(case):
         if each.publishes:
-            yield _build_symptom(case, each, "a transaction with unseen events stays open")
+            yield _build_symptom(case, each, "a transaction with uncommitted events stays open")
 
 
 @check("idle-transaction", Severity.PROBLEM)
@@ -64,7 +64,7 @@ def prepared_transaction(case: Case) -> Iterator[Symptom]:
     for each in case.evidence.prepared:
         if each.age >= case.limits.transaction:
             yield Symptom(
-                f"a transaction was prepared {format_age(each.age)} ago and is not ended",
+                f"a transaction was prepared {format_age(each.age)} ago and is still open",
                 (
                     f"gid {shorten_text(each.gid)}, owner {each.owner}, database {each.database}, "
                     f"{each.xids:,} transactions ago",
@@ -86,12 +86,12 @@ def replication_slot(case: Case) -> Iterator[Symptom]:
     for each in case.evidence.slots:
         pins_vacuum = each.xmin is not None and each.xmin > 1_000_000
         if pins_vacuum or (not each.active and (each.retained is not None or each.xmin is not None)):
-            held = f"; vacuum stops {each.xmin:,} transactions ago" if each.xmin is not None else ""
+            held = f"; has held back vacuum for {each.xmin:,} transactions" if each.xmin is not None else ""
             yield Symptom(
                 f"replication slot {each.name} is {'behind' if each.active else 'not in use'}",
                 (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
                 (
-                    f"start what reads from it, or drop it: `select "
+                    f"start its consumer, or drop the slot: `select "
                     f"pg_drop_replication_slot({quote_literal(each.name)})`",
                     f"a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`, then "
                     f"{RELOAD_COMMAND}",
@@ -118,7 +118,7 @@ def locks(case: Case) -> Iterator[Symptom]:
         (
             *(_wait_text(each) for each in waits[:5]),
             *(
-                f"it holds a lock on a whole table for {format_age(each.age)}: {format_session(each)}"
+                f"a whole table has been locked for {format_age(each.age)} by {format_session(each)}"
                 for each in locked_tables[:5]
             ),
         ),
@@ -143,7 +143,7 @@ def kept_lock(case: Case) -> Iterator[Symptom]:
         named = ("user", each.user), ("application", each.application)
         who = ", ".join(f"{name} {shorten_text(said, 60)}" for name, said in named if said)
         yield Symptom(
-            f"pid {each.pid} keeps the lock of {each.what} for {format_age(each.age)}",
+            f"pid {each.pid} has held the lock of {each.what} for {format_age(each.age)}",
             (f"pid {each.pid} ({who})", f"{STOPPED_BY_LOCK[each.what]} meanwhile"),
             (f"let it end its transaction, or {end_session_text(each.pid, each.application)}",),
             severity=Severity.PROBLEM if each.what == "subscription" else Severity.WARNING,
@@ -175,7 +175,7 @@ def _build_symptom(case: Case, each: OpenSession, what: str) -> Symptom:
     evidence += [UNSEEN_TEXT] if each.publishes else []
     evidence += [HELD_BACK_TEXT] if each.writes else []
     evidence += [DEAD_ROWS_TEXT] if (each.pins_vacuum or each.writes) and each.database == here else []
-    remedy = [f"let its application commit; or {end_session_text(each.pid, each.application)}"]
+    remedy = [f"let the application commit, or {end_session_text(each.pid, each.application)}"]
     if _is_idle(each) and each.user:
         limit = f"alter role {quote_name(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
@@ -188,4 +188,5 @@ def _wait_text(each: LockWait) -> str:
         format_names([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
     )
     said = format_statement(each.query)
-    return f"{who} waits for {format_age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")
+    query = f": {said}" if said else ""
+    return f"{who} has waited {format_age(each.age)} for {each.table}, blocked by {blockers}{query}"

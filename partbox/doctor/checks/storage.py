@@ -22,11 +22,11 @@ def copied(case: Case) -> Iterator[Symptom]:
     server, so workers would lose events, and refuse to start."""
     if not case.evidence.is_original:
         yield Symptom(
-            "this schema is a logical copy: its cursors are those of another database cluster",
+            "this schema is a logical copy: its cursors refer to another database cluster",
             ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
             (
-                f"with all its workers stopped: {case.format_command('rebase')}; then they deliver what had not been "
-                "delivered when the copy was made",
+                f"stop all workers of this schema and run {case.format_command('rebase')}; once restarted, they "
+                "deliver the events that were undelivered when the copy was made",
             ),
         )
 
@@ -42,7 +42,7 @@ def sequence_behind(case: Case) -> Iterator[Symptom]:
     yield Symptom(
         f"ids up to {highest_used_id:,} are used, the sequence is at {sequence.last:,}",
         ("events that are published now get ids that are taken, or that a subscription has passed",),
-        (f"before anything else is published: `{raise_sequence_sql(case.schema, highest_used_id)}`",),
+        (f"before anything else is published, run `{raise_sequence_sql(case.schema, highest_used_id)}`",),
     )
 
 
@@ -54,7 +54,7 @@ def hidden(case: Case) -> Iterator[Symptom]:
     if found is not None:
         yield Symptom(
             f"{format_count(found.records, 'record')} got ids that cursors had passed, and would never be delivered",
-            (f"they lie between id {found.first:,} and {found.last:,}",),
+            (f"their ids lie between {found.first:,} and {found.last:,}",),
             (f"`{lower_cursors_sql(case.schema, found.first)}`, then they are delivered",),
         )
 
@@ -65,9 +65,9 @@ def life(case: Case) -> Iterator[Symptom]:
     restartpoint. Workers that start, and migrations, create the sequence again."""
     if case.evidence.life_error is not None:
         yield Symptom(
-            "the sequence life cannot be read, so no worker reads",
+            'the sequence "life" cannot be read, so no worker reads events',
             (case.evidence.life_error,),
-            (f"{case.format_command('migrate')} makes it anew, as workers that start do",),
+            (f"{case.format_command('migrate')} creates the sequence again, as starting workers do",),
         )
 
 
@@ -79,7 +79,7 @@ def sequence(case: Case) -> Iterator[Symptom]:
     wrong = list(_list_sequence_faults(case, found)) if found else []
     if wrong:
         yield Symptom(
-            "record ids are not drawn as the cursors need it",
+            "record ids are not drawn as the cursors require",
             tuple(what for what, _ in wrong),
             tuple(f"`{remedy}`" for _, remedy in wrong),
         )
@@ -98,7 +98,7 @@ def segments(case: Case) -> Iterator[Symptom]:
         return
     if found.barred is not None:
         yield Symptom(
-            f"a segment from id {found.barred:,} was begun and is not there: publishing would fail at that id",
+            f"the segment from id {found.barred:,} was begun but is missing: publishing would fail at that id",
             (f"the newest id is {ids.last:,}",),
             _list_segment_remedies(case),
         )
@@ -110,10 +110,12 @@ def segments(case: Case) -> Iterator[Symptom]:
     yield Symptom(
         _format_segments(found, near, ahead),
         (
-            f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
+            f"the last segment ends before id {found.end:,}; the newest id is {ids.last:,}"
+            if found.end
+            else "there is no segment",
             *(("the default segment holds records",) if found.in_default and near else ()),
-            *((f"changing one failed: {format_error(found.refused)}",) if found.refused else ()),
-            *(f"an event trigger runs when one is made: {each}" for each in triggers),
+            *((f"changing a segment failed: {format_error(found.refused)}",) if found.refused else ()),
+            *(f"an event trigger runs when a segment is made: {each}" for each in triggers),
         ),
         (
             *((f"if an event trigger is the cause: {describe_trigger_remedy(triggers)}",) if triggers else ()),
@@ -137,17 +139,17 @@ def archive(case: Case) -> Iterator[Symptom]:
     found = case.evidence.archive
     if found is None:
         return
-    end = f"or keep none any more: {case.format_command('purge --no-archive')}"
-    waits = () if found.first is None else (f"record {found.first:,} and what follows it wait for an archive",)
+    end = f"or stop archiving: {case.format_command('purge --no-archive')}"
+    waits = () if found.first is None else (f"record {found.first:,} and all later records wait to be archived",)
     if found.problem is not None:
         yield Symptom(
-            f"the archive cannot be written for {format_age(found.failing)}: what has expired stays in the log",
+            f"writing the archive has failed for {format_age(found.failing)}: expired records stay in the log",
             (found.problem, *waits),
-            ("the reason names the remedy; it is tried again at the next purge", end),
+            ("the reason names the remedy; archiving is tried again at the next purge", end),
         )
     elif found.oldest is not None and found.oldest > case.limits.overdue_age:
         yield Symptom(
-            f"records of {format_age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
+            f"an archive is kept, but records up to {format_age(found.oldest)} old are not in it: they stay in the log",
             (f"retention {format_age(case.limits.retain_done)}", *waits),
             ("set `archive` for the workers, or repeat " + case.format_command("purge --archive DIR"), end),
         )
@@ -160,13 +162,13 @@ def purge(case: Case) -> Iterator[Symptom]:
     for held in case.evidence.retention_holds:
         cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
         yield Symptom(
-            f"it keeps records from being purged that are up to {format_age(held.age)} old",
+            f"the subscription keeps records up to {format_age(held.age)} old from being purged",
             (
                 f"{format_count(held.partitions, 'partition')}; retention {format_age(case.limits.retain_done)}",
                 _keep_reason(cluster, held.floors, held.partitions),
             ),
             (
-                "find out why it does not go on: other findings say so",
+                "find out why the subscription is behind: see the other findings",
                 f"or, if nobody needs it: {case.format_command('subscription drop', None, held.subscription)}",
             ),
             held.subscription,
@@ -174,7 +176,7 @@ def purge(case: Case) -> Iterator[Symptom]:
     expired = case.evidence.expired
     if expired and expired.partitions and expired.age is not None:
         yield Symptom(
-            f"records of {format_age(expired.age)} ago, which nobody needs, have not been purged",
+            f"records up to {format_age(expired.age)} old, which nobody needs, have not been purged",
             (f"{format_count(expired.partitions, 'partition')}; retention {format_age(case.limits.retain_done)}",),
             (
                 f"now: {case.format_command('purge')}",
@@ -190,8 +192,11 @@ def _keep_reason(cluster: Cluster | None, floors: int, partitions: int) -> str:
     if cluster is not None and not list_working_processes(cluster):
         return "no process works on it"
     if floors == partitions:
-        return "it is through with them, but a transaction that was open at its last save may still write below them"
-    return "it has not got there yet"
+        return (
+            "the subscription has consumed these records, but a transaction that was open at its last save may still "
+            "write records among them"
+        )
+    return "it has not read that far yet"
 
 
 def _format_sequence(case: Case) -> str:
@@ -203,18 +208,18 @@ def _list_sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[st
     column = f"alter table {quote_name(case.schema)}.record alter column"
     defaults = found.defaults or {}
     if found.increment != 1:
-        yield f"the sequence goes by {found.increment}, not 1", f"alter sequence {name} increment by 1"
+        yield f"the sequence increases by {found.increment}, not 1", f"alter sequence {name} increment by 1"
     if found.cache != 1:
-        yield f"the sequence is cached by {found.cache}, so ids do not rise in time", f"alter sequence {name} cache 1"
+        yield f"the sequence caches {found.cache} ids, so ids do not rise over time", f"alter sequence {name} cache 1"
     if found.cycle:
         yield "the sequence would begin again at its end", f"alter sequence {name} no cycle"
     if found.owned_by is not None:
-        what = f"the sequence is owned by a column of {found.owned_by}: truncating that may set it back"
+        what = f"the sequence is owned by a column of {found.owned_by}: truncating that table may set back the sequence"
         yield what, f"alter sequence {name} owned by none"
     if not _normalize_spaces(defaults.get("id")).startswith(DEFAULT_ID):
         default = f"case when pg_current_xact_id() is not null then nextval({_format_sequence(case)}) end"
         yield (
-            "record.id has another default: an id could be drawn before its transaction's",
+            "record.id has another default: a record id could be drawn before the transaction id",
             (f"{column} id set default {default}"),
         )
     if _normalize_spaces(defaults.get("xid")) != DEFAULT_XID:
@@ -230,6 +235,6 @@ def _list_segment_remedies(case: Case) -> tuple[str, ...]:
     # Both remedies make segments ahead of need, without stopping publishers.
     return (
         f"now: {case.format_command('purge')}",
-        "workers do it twice a minute: look for `segments_failed` in their logs; without workers: "
+        "workers make missing segments twice a minute: look for `segments_failed` in their logs; without workers: "
         f"{case.format_command('purge --every 30m')}",
     )

@@ -42,7 +42,7 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             ),
             (
                 "look at the log of `partbox worker` for the reason: it names what its processes cannot do or wait for",
-                f"if that node is of another subscription, {_start_remedy(case, cluster)}",
+                f"if that node works for another subscription, {_start_remedy(case, cluster)}",
             ),
             lasts=nodes.age,
         )
@@ -51,7 +51,7 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     if elsewhere:
         remedy.append(f"or, if nobody needs it: {case.format_command('subscription drop', None, cluster.subscription)}")
     yield Symptom(
-        "no process works on it, and records wait",
+        "records wait, and no process delivers them",
         (
             _format_backlog(cluster),
             *(f"its lease is over: {case.describe_process(each)}" for each in cluster.instances[:5]),
@@ -79,7 +79,7 @@ def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     names = format_names(sorted({shorten_text(each.lifespan.lifespan) for each in found if each.lifespan}))
     yield Symptom(
         f"{format_count(len(found), 'process')} in the lifespan {names}"
-        + (", no other works, and records wait" if alone else ", not at work yet"),
+        + (", no other process works, and records wait" if alone else ", not at work yet"),
         (
             *((_format_backlog(cluster),) if alone else ()),
             *(
@@ -88,10 +88,9 @@ def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             ),
         ),
         (
-            f"see what it waits for: `py-spy dump --pid {found[0].pid}` on {case.find_node_name(found[0])}; "
-            "the log of its node "
-            "names the line (`partbox.lifespan_waits`)",
-            "give what the lifespan calls a timeout of its own: a start that fails is logged, and tried again",
+            f"see what the lifespan waits for: `py-spy dump --pid {found[0].pid}` on {case.find_node_name(found[0])}; "
+            "the node's log names the line of code (`partbox.lifespan_waits`)",
+            "set a timeout for each call that the lifespan makes: a failed start is logged and tried again",
         ),
         severity=Severity.PROBLEM if alone else Severity.WARNING,
         lasts=seconds[0],
@@ -108,7 +107,7 @@ def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     forgotten = since > PAUSE_LIMIT and count_waiting(cluster) > 0
     yield Symptom(
         f"paused {format_age(since)} ago: nothing is delivered"
-        + (", and the log keeps all of it" if forgotten else ""),
+        + (", and the log keeps every record" if forgotten else ""),
         (_format_backlog(cluster),),
         (
             f"let it go on: {case.format_command('subscription resume', None, cluster.subscription)}",
@@ -149,7 +148,11 @@ def _list_still_stalled(case: Case, cluster: Cluster) -> list[PartitionStats]:
 def _build_stalled_symptom(
     case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
 ) -> Symptom:
-    what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
+    what = (
+        "without progress while their process works on other partitions"
+        if slow
+        else "whose owner neither reads nor saves"
+    )
     where = (
         f"partitions {format_names([str(each.partition) for each in found], 8)}: "
         f"{format_count(sum(each.pending for each in found), 'record')} pending, the oldest published "
@@ -160,9 +163,9 @@ def _build_stalled_symptom(
         ("find out what handlers spend their time on", MORE_WORKERS)
         if slow
         else (
-            f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.find_node_name(owners[0])}",
-            "look at its node's /readyz, and for `partbox.connection_lost` and `connection_hung` in its log: it may "
-            "find no connection or file descriptor free, or a proxy or pooler hangs",
+            f"look at what the process does: `py-spy dump --pid {owners[0].pid}` on {case.find_node_name(owners[0])}",
+            "look at its node's /readyz, and for `partbox.connection_lost` and `connection_hung` in the node's log: "
+            "the process may find no free connection or file descriptor, or a proxy or pooler hangs",
             "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
         )
     )
@@ -191,11 +194,15 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     )
     yield Symptom(
         "processes die while they work"
-        + (f", {format_count(len(again), 'record')} each time among what they ran" if again else ""),
-        (f"{format_count(suspect, 'partition')} freed by a death, with records pending that may have run then", *rows),
+        + (f", with {format_count(len(again), 'record')} running at several deaths" if again else ""),
         (
-            "look at the node's log, and at the kernel's for processes killed out of memory: `dmesg | grep -i oom`",
-            f"records that ended dead of it: {case.format_command('dead list', cluster.subscription)}",
+            f"{format_count(suspect, 'partition')} freed when a process died, with pending records that may have run "
+            "then",
+            *rows,
+        ),
+        (
+            "look at the node's log, and at the kernel's log for out-of-memory kills: `dmesg | grep -i oom`",
+            f"records that became dead this way: {case.format_command('dead list', cluster.subscription)}",
         ),
         severity=Severity.PROBLEM if again else Severity.WARNING,
     )

@@ -93,7 +93,7 @@ class DatabaseProbe:
             return ProbeResult(time.monotonic(), overview)
         # Repeats of the same error are not logged.
         if self._last_error != before:
-            text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
+            text = "cannot read the database for metrics and health checks, and will try again: %s: %s"
             log_event(log, "look_failed", text, type(error).__name__, error)
         slow = isinstance(error, psycopg.errors.QueryCanceled)
         return ProbeResult(time.monotonic(), None, format_public_error(error), isinstance(error, PartboxError), slow)

@@ -49,10 +49,10 @@ def list_fatal_problems(vitals: SupervisorVitals) -> Iterator[str]:
     if not vitals.is_running and not vitals.is_stopping:
         yield f"the supervisor has ended: {vitals.failure or 'its log says why'}"
     elif vitals.is_running and vitals.loop_age > limit:
-        yield f"the supervisor's loop has not turned for {vitals.loop_age:.0f} s, and no heartbeat is sent meanwhile"
+        yield f"the supervisor's loop has been stuck for {vitals.loop_age:.0f} s, and sends no heartbeats meanwhile"
     elif vitals.processes and all(_is_silent(process, vitals.lease) for process in vitals.processes):
         least = min(process.silent_seconds for process in vitals.processes)
-        yield f"all {len(vitals.processes)} processes have shown no life for {least:.0f} s"
+        yield f"all {len(vitals.processes)} processes have shown no sign of life for {least:.0f} s"
 
 
 def list_temporary_problems(vitals: SupervisorVitals) -> Iterator[str]:
@@ -66,7 +66,8 @@ def list_temporary_problems(vitals: SupervisorVitals) -> Iterator[str]:
         why = f": the lifespan has not yielded for {entering:.0f} s" if entering else ""
         yield f"no process is ready yet{why}"
     elif not any(process.is_trusted for process in vitals.processes):
-        ago = "there was none" if vitals.heartbeat_age is None else f"the last was {vitals.heartbeat_age:.1f} s ago"
+        age = vitals.heartbeat_age
+        ago = "there was no heartbeat yet" if age is None else f"the last heartbeat was {age:.1f} s ago"
         yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"
     for process in vitals.processes:
         for what, seconds in (("read", process.unread_seconds), ("saved", process.unsaved_seconds)):
@@ -173,7 +174,7 @@ def _list_database_problems(
     if result is None or vitals.hindrance is not None:
         return
     if result.is_broken:
-        yield f"the database is not as it must be: {result.error}"
+        yield f"partbox cannot use the database as it is: {result.error}"
     if result.overview is None:
         return
     cluster = _find_cluster(result.overview, monitored.subscription)

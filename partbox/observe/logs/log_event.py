@@ -17,7 +17,7 @@ from partbox.text.secrets import mask_secrets
 
 # Characters of one argument in a line.
 LONGEST = 1_000
-FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and all goes on by itself: "
+FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and partbox goes on by itself: "
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__

@@ -128,7 +128,7 @@ class StderrHandler(logging.Handler):
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
     def _format_lost_lines(self, count: int) -> bytes:
-        text = "%s before this one lost: nobody read the standard error output"
+        text = "lost %s before this line: nobody read the standard error output"
         more = {"event": "partbox.log_lines_lost", "lines": count}
         log = logging.getLogger("partbox.log")
         return self._format_line(

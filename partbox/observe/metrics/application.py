@@ -94,7 +94,7 @@ def get_application_collector(registry: CollectorRegistry, prefix: str) -> Appli
                 registry.register(made)
             except ValueError:
                 raise SettingsError(
-                    f"the registry has metrics of others whose names begin with {prefix}_: set metrics_prefix"
+                    f"the registry already has other metrics whose names begin with {prefix}_: set metrics_prefix"
                 ) from None
             known[prefix] = made
         return known[prefix]

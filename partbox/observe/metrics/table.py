@@ -69,34 +69,39 @@ METRICS: tuple[Metric, ...] = (
         "attempts that failed: the handler raised, or the event was charged with an attempt and is not done",
     ),
     _counter(HANDLER, "dead_total", "events that became dead"),
-    _counter(HANDLER, "deferred_total", "events put off without an attempt: `RetryAfter`, or an open circuit"),
+    _counter(HANDLER, "deferred_total", "events put off without charging an attempt: `RetryAfter`, or an open circuit"),
     _counter(
-        STATE, "parked_total", "records that were parked, by state; `held` wait behind another of their aggregate"
+        STATE,
+        "parked_total",
+        "records that were parked, by state; `held` records wait behind another one of their aggregate",
     ),
     _counter(
-        SUBSCRIPTION, "fence_rejections_total", "writes that the fence refused, because another owns the partition"
+        SUBSCRIPTION,
+        "fence_rejections_total",
+        "writes that the fence refused, because another process owns the partition",
     ),
-    _by_node("rebalances_total", "plans that this node has made"),
-    _by_node("moved_partitions_total", "partitions that moved by those plans"),
+    _by_node("rebalances_total", "rebalancing plans made by this node"),
+    _by_node("moved_partitions_total", "partitions moved by this node's rebalancing"),
     _counter(SUBSCRIPTION, "claimed_partitions_total", "partitions that processes have claimed"),
     _counter(SUBSCRIPTION, "lost_partitions_total", "partitions taken from processes whose lease was over"),
-    _counter(SUBSCRIPTION, "late_scan_ids_total", "ids in which polls have looked for records that committed late"),
-    _by_node("buried_instances_total", "dead processes, of any node, that this node has buried"),
+    _counter(SUBSCRIPTION, "late_scan_ids_total", "ids that polls have searched for records that committed late"),
+    _by_node("buried_instances_total", "dead processes, of any node, that this node has removed"),
     _by_node("process_restarts_total", "processes of this node that died and were replaced"),
     _counter(SUBSCRIPTION, "saves_total", "saves of cursors and parked records"),
-    _counter(SUBSCRIPTION, "save_seconds_total", "seconds that the server spent on these saves"),
+    _counter(SUBSCRIPTION, "save_seconds_total", "seconds that PostgreSQL spent on all saves"),
     _histogram(
         HANDLER,
         "handler_seconds",
-        "how long handlers ran, failed attempts included; all below 1 ms are in the first bucket and share what "
-        "is left of a turn's time",
+        "how long handlers ran, failed attempts included; runs below 1 ms are not timed singly: they count in "
+        "the first bucket, and share the remaining time",
         HANDLER_SECONDS,
     ),
     _histogram(
         HANDLER,
         "lag_seconds",
-        "from publish to the handler's end; of events that one thread delivers in a row, for 20 ms and until the "
-        "handler that runs then has ended, the lags of the first and of the last stand for half of them each",
+        "from publish to the handler's end; where one thread delivers events in a row, for 20 ms and until the "
+        "handler that runs then has ended, the lags of the first and of the last event count for half of the events "
+        "each",
         LAG_SECONDS,
     ),
     _histogram(
@@ -109,14 +114,14 @@ METRICS: tuple[Metric, ...] = (
     _histogram(
         HANDLER,
         "sink_acknowledged_seconds",
-        "from sending a list of messages until the broker has acknowledged all of it, for each of its messages",
+        "from sending a list of messages until the broker has acknowledged the whole list, counted for each message",
         ACKNOWLEDGED_SECONDS,
         of_sinks=True,
     ),
     _living(
         HANDLER, "sink_in_flight", "messages that were sent and that the broker has not answered yet", of_sinks=True
     ),
-    _of_node("processes", "worker processes of this node that live"),
+    _of_node("processes", "living worker processes of this node"),
     _living(SUBSCRIPTION, "handlers_running", "handlers that run now"),
     _living(
         SUBSCRIPTION,
@@ -132,7 +137,7 @@ METRICS: tuple[Metric, ...] = (
         MetricSource.APPLICATION,
         (),
         "published_total",
-        "events that were written, in `Outbox(registry=…)`; a transaction rolled back later is counted too",
+        "events written through `Outbox(registry=…)`, including events of transactions rolled back later",
     ),
     _database(
         ("subscription", "status"),
@@ -147,36 +152,37 @@ METRICS: tuple[Metric, ...] = (
     _database(SUBSCRIPTION, "instances", "worker processes of all nodes"),
     _database(INSTANCE, "instance_heartbeat_age_seconds", "time since a process's lease was renewed"),
     _database(SUBSCRIPTION, "partition_pending_max", "pending records of the fullest partition"),
-    _database(SUBSCRIPTION, "partition_pending_avg", "pending records of a partition, the mean"),
+    _database(SUBSCRIPTION, "partition_pending_avg", "pending records per partition, the mean"),
     _database(SUBSCRIPTION, "subscription_paused", "1 while the subscription is paused, else 0"),
-    _database(SUBSCRIPTION, "blocked_keys", "aggregates whose events wait for one that failed"),
+    _database(SUBSCRIPTION, "blocked_keys", "aggregates whose events wait for a failed event"),
     _database(
         HANDLER,
         "limit_per_second",
-        "calls of the handler that may start in a second, in the whole subscription; only where a limit bounds them",
+        "calls of the handler that may start in a second, in the whole subscription; only if such a limit is set",
     ),
     _database(
         HANDLER,
         "limit_at_once",
-        "calls of the handler that may run at once; only where a limit bounds them",
+        "calls of the handler that may run at once; only if such a limit is set",
     ),
-    _database(HANDLER, "limit_waiting", "events that wait for their turn; only of handlers with a limit"),
-    _database(HANDLER, "limit_wait_seconds", "how long the first of them has waited, 0 if none waits"),
+    _database(HANDLER, "limit_waiting", "events that wait for their turn; only for handlers with a limit"),
+    _database(HANDLER, "limit_wait_seconds", "how long the first waiting event has waited, 0 if none waits"),
     _database(
         SUBSCRIPTION,
         "segments_ahead",
-        "segments of the log, which all subscriptions share, that begin above the newest id; below three more are made",
+        "segments of the log, which all subscriptions share, that begin above the newest id; if fewer than three are "
+        "left, more are made",
     ),
     _database(
         ("subscription", "partition", "node", "instance"),
         "partition_owner",
-        "the owner's rank, from 1, among the instances by node and pid; 0 with empty labels where nobody owns it",
+        "the owner's rank, from 1, among the instances by node and pid; 0 with empty labels if there is no owner",
     ),
     _database(PARTITION, "partition_epoch", "the fencing number of the last claim"),
     _database(PARTITION, "partition_pending", "pending records of a partition"),
     _database(PARTITION, "partition_lag_seconds", "age of the partition's oldest pending record, 0 if there is none"),
-    _scrape("database_up", "1 if the database answers, though it may be slow, else 0"),
-    _scrape("scrape_seconds", "how long it took to gather all this"),
+    _scrape("database_up", "1 if the database answers, even if slowly, else 0"),
+    _scrape("scrape_seconds", "how long it took to gather these metrics"),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}

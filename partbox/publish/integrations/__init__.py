@@ -59,11 +59,11 @@ def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
 def _find_adapter(outer: type, kind: type) -> type[Adapter] | type[AsyncAdapter]:
     found = _lookup_type(outer) or _lookup_type(kind)
     if isinstance(found, str):
-        raise PublishError(f"a {_type_name(kind)} holds no transaction of yours: {found}")
+        raise PublishError(f"a {_type_name(kind)} has no transaction to publish in: {found}")
     if found is None:
         raise PublishError(
             f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_type_name(kind)}: "
-            "pass that which your transaction is on, or register an adapter for its type"
+            "pass the one that has your transaction, or register an adapter for this type"
         )
     _found_classes[outer, kind] = found
     return found

@@ -14,7 +14,7 @@ from partbox.publish.values import numbered
 class AsyncpgAdapter(NonReportingAdapter, AsyncAdapter):
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
-    untold = "open it with `async with outbox.transaction(conn):`"
+    untold = "open the transaction with `async with outbox.transaction(conn):`"
 
     def database(self) -> Hashable:
         # The process id of the server session stands for the database, which asyncpg does not tell.

@@ -27,14 +27,14 @@ class DjangoAdapter(Adapter):
     tells: Sequence[str] = (COMMIT,)
     remedy = "publish inside `with transaction.atomic():`, which ATOMIC_REQUESTS does for each request"
     untold = (
-        "Django tells of commits alone, and inside `transaction.atomic()`; leave out after_rollback hooks, or publish "
+        "Django reports only commits, and only in `transaction.atomic()`; leave out after_rollback hooks, or publish "
         "inside `with outbox.transaction():`, which has a connection of its own"
     )
 
     def in_transaction(self) -> bool:
         conn = self.conn
         if conn.vendor != "postgresql":
-            raise PublishError(f"{conn.alias!r} is a database of {conn.vendor}: publish on one of PostgreSQL")
+            raise PublishError(f"database {conn.alias!r} is {conn.vendor}: publish on a PostgreSQL connection")
         if conn.needs_rollback:
             raise PublishError(TRANSACTION_FAILED)
         is_manual = not conn.get_autocommit() and not conn.in_atomic_block
@@ -110,9 +110,9 @@ def _execute_checked(conn: Any, execute: Any, sql: Any, params: Any, many: bool,
     used = context["connection"]
     if used.connection is not conn and not _only_reads(str(sql)):
         raise PartboxError(
-            f"a transactional handler cannot write on Django's connection {used.alias!r}, whose transaction is "
-            'another: write in its own, which transactional="django" makes that of Django; or leave out transactional '
-            "and use outbox.inbox in transaction.atomic() (see docs/django.md)"
+            f"a transactional handler cannot write on Django's connection {used.alias!r}, which has another "
+            'transaction: write in the transaction of the handler, which transactional="django" shares with Django; or '
+            "leave out transactional and use outbox.inbox in transaction.atomic() (see docs/django.md)"
         )
     return execute(sql, params, many, context)
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 _REMEDY = (
-    "the isolation level is AUTOCOMMIT, so take a connection or session of an engine with another, such as "
+    "the isolation level is AUTOCOMMIT, so take a connection or session of an engine with another level, such as "
     '`engine.execution_options(isolation_level="READ COMMITTED")`'
 )
-_UNTOLD = "it is in two phases; leave out these hooks, or begin one in one phase"
+_UNTOLD = "it uses two-phase commit; leave out these hooks, or begin a one-phase transaction"
 
 
 class SqlalchemyAdapter(Adapter):
@@ -123,7 +123,7 @@ def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connect
 
 def _check_usable(on: Connection) -> None:
     if on.dialect.name != "postgresql":
-        raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
+        raise PublishError(f"this database is {on.dialect.name}: publish on a PostgreSQL connection")
     if on.closed:
         raise PublishError("the connection is closed: take another")
     begun = [each for each in (on.get_transaction(), on.get_nested_transaction()) if each is not None]
@@ -141,7 +141,7 @@ def _adapt_statement(on: Connection, statement: str, parameters: Parameters) -> 
         return statement, parameters
     if style != "numeric_dollar":
         raise PublishError(
-            f"the driver {on.dialect.driver!r} is not known: use psycopg, psycopg2 or asyncpg below SQLAlchemy"
+            f"the driver {on.dialect.driver!r} is not supported: use psycopg, psycopg2 or asyncpg with SQLAlchemy"
         )
     text, names = numbered(statement)
     return text, tuple(parameters[name] for name in names)

@@ -153,5 +153,5 @@ def _make_call(call: EndCallback, conn: Any) -> None:
             conn.run_async(lambda _: result)
         except MissingGreenlet as error:
             # The connection was given up where nothing can be awaited.
-            text = "asynchronous hooks are not called, for their connection was lost outside of an await: %s"
+            text = "asynchronous hooks are not called, because the connection was lost where nothing can be awaited: %s"
             log_event(log, "publish_hook_failed", text, error, hook="after_rollback")

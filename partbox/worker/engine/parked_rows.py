@@ -18,7 +18,7 @@ from partbox.worker.engine.suspects import Suspects
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 # Stands for every later due time, here and in queries: all time zones still have a calendar then.
 LATEST_DUE = "9999-12-30T00:00:00+00:00"
-FAILED_BEFORE = "it had failed in the table that it was imported from, before this subscription came to it"
+FAILED_BEFORE = "the event had failed in the table that it was imported from, before this subscription reached it"
 
 
 @dataclass(slots=True)

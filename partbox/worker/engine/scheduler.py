@@ -28,8 +28,8 @@ class NoLane(Enum):
     """The reason why a runner that asks for a queue of events gets none."""
 
     IDLE = "no lane is ready"
-    WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
-    FULL = "as many handlers run as may"
+    WATCH = "no lane is ready, and a shared lane runs that may have to be split"
+    FULL = "as many handlers run as are allowed"
     UNTRUSTED = "the lease may be over"
     STOPPED = "no handler starts any more"
 

@@ -232,7 +232,9 @@ class Transactions:
             # Effects are committed with a cursor that has passed their events, or not at all.
             last = transaction.last_ids.get(save.partition)
             if last is not None and not save.partition.progress.passes_for_good(save.target, last):
-                raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
+                raise RuntimeError(
+                    f"partition {save.partition.number}: the cursor would not pass the transaction's events"
+                )
         return saves
 
     # `suspend` decides by the stage.

@@ -22,8 +22,8 @@ from partbox.worker.slot import OWNED, PLAN_COUNT, STOPPING
 
 LOAD_TRIES = 3
 TAKEOVER = (
-    "took over %s (%s) of a process that died: what it had not saved is delivered again, and what may have killed it "
-    "is charged with an attempt before it runs"
+    "took over %s (%s) of a process that died: events that it had not saved are delivered again, and those that may "
+    "have killed it are charged with an attempt before they run"
 )
 
 
@@ -176,7 +176,7 @@ class Ownership:
         """Give up partitions after the database has refused a write because other processes own them."""
         # The loss is reported. Any thread that writes may call this.
         self._observers.refused(len(tenures))
-        text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
+        text = "the database refused a write about %s (%s), owned by other processes by now: nothing was written"
         self._context.log_partitions("fence_rejection", text, [tenure.number for tenure in tenures])
         self.drop_tenures(tenures)
 
@@ -184,7 +184,7 @@ class Ownership:
         # All partitions are lost by now, because an observer may be slow.
         for number in (*lost.running_numbers, *lost.draining_numbers):
             self._observers.lost(number)
-        text = "lost %s (%s): what was not saved is delivered again by the next owner"
+        text = "lost %s (%s): unsaved events are delivered again by the next owner"
         for name, numbers in (("lost", lost.running_numbers), ("lost_draining", lost.draining_numbers)):
             if numbers:
                 self._context.log_partitions(name, text, numbers)

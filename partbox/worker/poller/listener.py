@@ -158,5 +158,5 @@ class Listener:
         self._wakeup.interrupt_poller()
         if not self._is_loss_logged and not self._stop_asked.is_set():
             self._is_loss_logged = True
-            text = "nobody can wake this worker for now, so it looks every %.0f ms for new events: %s"
+            text = "notifications cannot wake this worker for now, so it polls every %.0f ms for new events: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)

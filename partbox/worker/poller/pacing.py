@@ -105,7 +105,7 @@ class Pacer:
             # The bell stays off until the next session.
             self._set_sequence(conn, None)
             self._sleep_control.note_lowered()
-            text = "the bell is off, so new events are looked for every %.0f ms: %s"
+            text = "wake-up notifications are off, so this worker polls every %.0f ms: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
 
     def _can_hear(self, now: float) -> bool:
@@ -128,8 +128,8 @@ class Pacer:
         if not self._is_full_logged:
             self._is_full_logged = True
             text = (
-                "the server's notification queue is filling up, so nobody rings, and new events are looked for every "
-                "%.0f ms: `partbox doctor` names the session that holds it"
+                "the server's notification queue is filling up, so no wake-up notifications are sent, and this worker "
+                "polls every %.0f ms: `partbox doctor` names the session that blocks the queue"
             )
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 

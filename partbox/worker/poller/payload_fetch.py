@@ -77,7 +77,7 @@ class PayloadFetcher:
             raise
         except QueryCanceled as error:
             self._fetch_bytes = 1
-            text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"
+            text = "fetching payloads of %d bytes and more took too long, so they are fetched one by one: %s"
             self._context.log("loop_error", text, most, error, loop="poller")
             return {}
         if time.monotonic() - began > self._slow_seconds:

@@ -21,7 +21,7 @@ class HandledTypes(ProcessNote):
     ignores other types. The note tells whether a process that passed an event had a handler for it, without a row per
     ignored event."""
 
-    text = "which event types have a handler could not be noted, which is tried again: %s"
+    text = "the event types with a handler could not be recorded, which is tried again: %s"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, TYPES_INTERVAL)

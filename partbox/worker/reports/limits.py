@@ -23,7 +23,7 @@ class LimitNotes(ProcessNote):
     """A database note of the rate and concurrency limits of a process's handlers, and of waiting events. It lists
     limits in force, and declared limits that were lifted."""
 
-    text = "what waits for its turn could not be noted, which is tried again: %s"
+    text = "limits and waiting events could not be recorded, which is tried again: %s"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, LIMITS_INTERVAL)

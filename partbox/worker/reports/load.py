@@ -6,7 +6,7 @@ from partbox.worker.context import Context
 # Share of `max_parked` below which the brake is logged as released, and may be logged again.
 RELEASE_SHARE = 0.9
 BRAKE_TEXT = (
-    "nothing new is delivered in %s (%s) until some of its parked records are done: %d are open there (max_parked), "
+    "nothing new is delivered in %s (%s) until some parked records are done: %d or more are open in each (max_parked), "
     "see `partbox blocked list`"
 )
 

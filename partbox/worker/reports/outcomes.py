@@ -88,7 +88,7 @@ def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | 
         text, values = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
         log_event(log, state, text, *values, about=event, handler=handler, attempts=attempts, delay=delay)
         if trace is not None:
-            text = "what the handler of %s raised"
+            text = "the handler of %s raised this error"
             log_event(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)
 
 

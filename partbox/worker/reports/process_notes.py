@@ -83,7 +83,7 @@ HandlerRun = tuple[float, Lane, DeliveredEvent]
 class LongRuns(ProcessNote):
     """A database note of the handlers of a process that have been running for long, the longest first."""
 
-    text = "which handlers run for long could not be noted, which is tried again: %s"
+    text = "long-running handlers could not be recorded, which is tried again: %s"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, RUNS_INTERVAL)
@@ -177,7 +177,7 @@ class TrafficObserver(Observer):
 class SinkNotes(ProcessNote):
     """A database note of the messages that each sink of a process has sent, and of its error if it fails."""
 
-    text = "what the sinks have sent could not be noted, which is tried again: %s"
+    text = "the messages sent by sinks could not be recorded, which is tried again: %s"
 
     def __init__(self, context: Context, observer: TrafficObserver) -> None:
         super().__init__(context, TRAFFIC_INTERVAL)

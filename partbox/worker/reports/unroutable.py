@@ -88,13 +88,14 @@ class NewerVersionWarning(SeenKinds):
             return
         if verdict is not None and verdict.state is RowState.DEFERRED:
             consequence = (
-                "events like it wait, uncharged, until a process with the newer class has their partition, and later "
-                "ones of their aggregates wait behind them: deploy the newer code to all workers of this subscription"
+                "such events wait, without counting an attempt, until a process with the newer class owns their "
+                "partition, and later events of their aggregates wait too: deploy the newer code to all "
+                "workers of this subscription"
             )
         else:
             state = "done" if verdict is None else verdict.state
             consequence = (
-                f"events like it are {state}, for on_unroutable is set: 'retry' has them wait for the newer code"
+                f"such events are {state}, because on_unroutable is set: with 'retry' they wait for the newer code"
             )
         log_event(log, "newer_version", "%s: %s", error, consequence, about=event, handler=handler)
 

@@ -135,13 +135,13 @@ class DeadLetters:
         event, ran = call.dead_letter.event, now - call.started_at
         if ran > SLOW and not call.is_logged:
             call.is_logged = True
-            self._traffic.note_hanging(call.sink_name, f"it has not returned for {SLOW:g} s", call.started_at)
-            text = "%s has been called for the dead %s for %.0f s: other dead events wait behind it, and nothing else"
+            self._traffic.note_hanging(call.sink_name, f"the call has not returned for {SLOW:g} s", call.started_at)
+            text = "%s for the dead %s has been running for %.0f s: only other dead events wait for this call"
             log_event(log, "slow_dead_letter", text, call.target.name, event, ran, about=event, seconds=round(ran, 1))
         if ran > call.timeout + CANCEL_GRACE * is_async(call.target.call) and self._abandon(call):
             self._note_failure(call, _build_timeout_error(call.timeout))
             if self.is_stuck:
-                text = "%d calls of %s have not returned: no dead event is told of here until one of them does"
+                text = "%d calls of %s have not returned: no dead-letter hook is called here until one of them returns"
                 log_event(
                     log,
                     "dead_letters_stuck",
@@ -162,7 +162,7 @@ class DeadLetters:
         thread.join(max(0.0, until - time.monotonic()))
         call = self._current_call
         if thread.is_alive() and call is not None and self._abandon(call):
-            text = "stopped while %s was called for the dead %s, for which it is called again"
+            text = "stopped while %s was running for the dead %s: the call will be repeated"
             log_event(log, "abandoned", text, call.target.name, call.dead_letter.event, about=call.dead_letter.event)
             thread.join(1.0 if call.future is not None else 0.0)
 
@@ -247,7 +247,7 @@ class DeadLetters:
         away = is_outage(error, DEFAULT_ERRORS.import_errors())
         delays = self._dead_letters.note_failed(dead_letter, time.monotonic(), away=away, pauses=pauses)
         if delays is not None:
-            text = "%s failed for the dead %s, for which it is called again in %.3g s, and for another in %.3g s: %s"
+            text = "%s failed for the dead %s; the next call for this event is in %.3g s, for another in %.3g s: %s"
             logged = name, dead_letter.event, delays.until_retry, delays.until_next, text_of(error)
             log_event(
                 log, "dead_letter_failed", text, *logged, about=dead_letter.event, trace=error, delay=delays.until_retry
@@ -267,4 +267,4 @@ async def _await_hook(make: Callable[[], Awaitable[object]], timeout: float) -> 
 
 
 def _build_timeout_error(timeout: float) -> TimeoutError:
-    return TimeoutError(f"it ran longer than {timeout:g} s")
+    return TimeoutError(f"the call ran longer than {timeout:g} s")

@@ -159,7 +159,7 @@ class Endpoint:
     def build_crash_verdict(self, attempts: int) -> Verdict:
         """Return the decision to give up an event, because its process died at each attempt to handle it."""
         return self._judge_certain(
-            attempts - 1, Dead(f"its process died, {format_count(attempts, 'time')} that it ran")
+            attempts - 1, Dead(f"the process died {format_count(attempts, 'time')} handling the event")
         )
 
     def _judge_certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
@@ -191,7 +191,7 @@ class Endpoint:
             verdict = ask()
         except BaseException as wrong:
             # The result is an object of the application whose own methods fail.
-            error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
+            error = TypeError(f"the handler's result or error cannot be inspected ({type(wrong).__name__})")
             verdict = judge_result(self.handler, event.attempt - 1, error, self._limit)
         seconds = None if started is None else time.monotonic() - started
         if not issubclass(type(result), BaseException):
@@ -269,7 +269,7 @@ class Endpoint:
         except BaseException as wrong:
             if wrong.__context__ is None:
                 wrong.__context__ = error
-            text = "%s failed: %s; and on_error of %s failed too, so its policy decides: %s"
+            text = "%s failed: %s; and on_error of %s failed too, so the retry policy decides: %s"
             name = self.handler.name
             log_event(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)
             return None
@@ -326,7 +326,7 @@ class Endpoint:
             self.is_plain = self._may_be_plain and not self._circuit.has_failures
         if closed:
             self._report_closed(
-                "the circuit of %s is closed again: events fail, but not because its downstream is away"
+                "the circuit of %s is closed again: events fail, but not because its downstream is unavailable"
             )
 
     def _report_closed(self, text: str) -> None:

@@ -15,9 +15,9 @@ from partbox.errors import PartboxError
 from partbox.text.printing import text_of
 
 REMEDY = (
-    "`async def` handlers run in an event loop of their own here, beside your application's: enter the worker there by "
-    "`async with outbox.worker()`, or make them an engine or client of their own, in `@outbox.lifespan` "
-    "(see docs/frameworks.md)"
+    "`async def` handlers run in an event loop of their own here, not in your application's: enter the worker in the "
+    "application's loop by `async with outbox.worker()`, or make a separate engine or client for the handlers, in "
+    "`@outbox.lifespan` (see docs/frameworks.md)"
 )
 # Per module: the class of its pools, and the method that gives out a connection.
 POOLS = {

@@ -80,7 +80,7 @@ class ProcessLifespan:
             self.error = error
             return
         if not in_time:
-            text = "the lifespan %s takes longer to end than a stop may, and is given up"
+            text = "the lifespan %s takes longer to end than a stop may take, and is given up"
             log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
     def log_error(self, error: BaseException, consequence: str) -> None:

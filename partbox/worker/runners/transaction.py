@@ -43,7 +43,7 @@ class TransactionGoneError(Error):
         # `__class__` of the application's object may return anything.
         failed = issubclass(type(result), BaseException)
         why = f": {text_of(result)}" if failed else ""
-        super().__init__(f"the handler left no transaction behind{why}")
+        super().__init__(f"the transaction of the handler is gone{why}")
 
 
 class Blame:
@@ -232,7 +232,7 @@ class Transaction:
         gone = TransactionGoneError(event, result)
         if effects.conn.closed or not effects.begin_anew():
             raise gone
-        return RuntimeError(f"{gone}: it has committed it, and what it did until then stays")
+        return RuntimeError(f"{gone}: the handler has committed it, and its changes until then stay")
 
     def _put_back_spared(self, endpoint: Endpoint, lane: Lane, event: DeliveredEvent, error: BaseException) -> bool:
         # The result is True if other events may have caused the error, and the event was put back in its queue.

@@ -239,13 +239,13 @@ class Transactor:
             call()
         except BaseException as error:
             # SystemExit too: a hook must not end the process.
-            text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
+            text = "the transaction is committed, but a hook that ran after the commit has failed: %s: %s"
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
         # The failure is logged, and the event that caused it is searched for.
         # The saved delivery positions (cursors) are then read again, unless the poller does so already.
-        events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
+        events, text = len(transaction.handled_events), "a transaction of %s failed and runs again: %s"
         self._context.log("transaction_failed", text, format_count(events, "event"), error, events=events)
         if isinstance(error, HungError):
             log_lost_connection(error, self._context.subscription, "transactions")

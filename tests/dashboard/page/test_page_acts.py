@@ -370,7 +370,7 @@ def test_an_invalid_rate_is_refused_with_the_remedy(live, limited, tab):
     seen.button("Change …", "#limits").click()
     seen.page.get_by_label("Calls that may start").fill("fast")
     seen.button("Change", "#ask").click()
-    seen.waits_for("#toast", "rate 'fast' is none: write it like")
+    seen.waits_for("#toast", "rate 'fast' is not a rate: write it like")
     assert limited() == []
 
 

@@ -86,7 +86,7 @@ def test_findings_of_doctor_are_shown_on_top_with_evidence_and_a_remedy_to_copy(
     assert seen.page.evaluate("navigator.clipboard.readText()") == command
     # One row for all that wait for one thing, though many do.
     circuit = seen.waits_for("[data-trouble=deferred]", "12 events deferred: the circuit of a handler is open")
-    assert "12 aggregates blocked by that" in circuit.locator(".evidence").text_content()
+    assert "12 aggregates blocked by these events" in circuit.locator(".evidence").text_content()
     assert seen.page.locator("[data-trouble=blocked-key]").count() == 0
     assert "looked for" in seen.text("#doctor")
     top = seen.page.locator("main > :not([hidden])").first

@@ -45,7 +45,7 @@ def test_files_that_another_library_has_written_are_read(tmp_path: Path) -> None
 def test_a_file_that_is_cut_short_anywhere_is_reported_in_one_line(tmp_path: Path) -> None:
     for kept in range(len(BY_ZSTANDARD)):
         with pytest.raises(
-            PartboxError, match=r"record.jsonl.zst' is cut short: take another copy of it, or remove it$"
+            PartboxError, match=r"record.jsonl.zst' is cut short: restore it from another copy, or remove it$"
         ):
             read(tmp_path, BY_ZSTANDARD[:kept])
     with pytest.raises(PartboxError, match="is cut short"):

@@ -114,7 +114,7 @@ def test_senseless_values_of_a_filter_are_refused_by_its_name(outbox, name):
 def test_naming_a_record_in_more_than_one_way_is_refused(outbox):
     with pytest.raises(PartboxError, match="key and what"):
         outbox.records.find("7", key="8")
-    with pytest.raises(PartboxError, match="leave out what names one"):
+    with pytest.raises(PartboxError, match="leave out the id or key"):
         outbox.records.find("7", ended="dead")
     with pytest.raises(SchemaError, match="'audit' does not exist"):
         outbox.records.find("7", subscription="audit")

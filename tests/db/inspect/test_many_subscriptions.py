@@ -129,4 +129,4 @@ def test_the_dashboard_of_many_subscriptions_merges_troubles_and_shows_the_selec
     assert "sub150" in {each["name"] for each in after["subscriptions"]}
     texts = [each["text"] for each in after["troubles"]]
     assert len(texts) == 2
-    assert "The same is true of 199 others: " in texts[1]
+    assert "The same is true of 199 other subscriptions: " in texts[1]

@@ -54,7 +54,7 @@ def test_retry_now_makes_the_head_due_and_touches_no_other(plant, outbox, caplog
     assert not plant.row(other)["is_due"]
     assert plant.versions() == {row["partition"]: 1}
     assert (
-        f"record {head}, for which 'Order' 'a' waits in subscription 'default', was {state} and is to run now"
+        f"record {head}, which blocks 'Order' 'a' in subscription 'default', was {state} and will run now"
         in caplog.text
     )
 
@@ -91,10 +91,7 @@ def test_skip_makes_the_head_dead_and_lets_its_followers_go_on(plant, outbox, ca
     (dead,) = outbox.dead.list()
     assert (dead.error_type, dead.error) == ("skipped", "ticket 7; ValueError: boom")
     assert datetime.now(UTC) - dead.died_at < timedelta(minutes=1)
-    assert (
-        f"skipped record {head}, for which 'Order' 'a' waited in subscription 'default', and which was {state}"
-        in caplog.text
-    )
+    assert f"skipped record {head}, which blocked 'Order' 'a' in subscription 'default' and was {state}" in caplog.text
     assert outbox.dead.replay(head) == 1
     assert outbox.blocked.list()[0].record_id == head
 

@@ -95,7 +95,7 @@ def test_the_whole_row_can_be_the_payload(source: Source) -> None:
         (
             "body json, event_id text",
             ("1", "17"),
-            "its event_id '17' is not a UUID: leave it unmapped, and it gets one",
+            "its event_id '17' is not a UUID: leave event_id unmapped, and the event gets one",
         ),
         ("body json, event_type text", ("1", None), "its event_type is NULL: map another column"),
         ("body json, event_type text", ("1", ""), "event_type is empty: name it"),
@@ -210,4 +210,4 @@ def test_dead_rows_are_dead_for_each_subscription_that_wants_their_type(source: 
         assert source.outbox.dead.count(subscription=subscription) == number
     first, second = source.outbox.dead.list()
     assert (len(first.error or ""), first.attempts) == (4_000, 2**31 - 1)
-    assert (second.error, second.attempts, second.blocks) == ("it had failed when it was imported", 0, False)
+    assert (second.error, second.attempts, second.blocks) == ("the event had failed before it was imported", 0, False)

@@ -66,7 +66,7 @@ def test_each_change_of_a_limit_is_logged_and_a_call_that_changes_nothing_is_not
         outbox.limits.reset("charge")
     assert [each.message for each in caplog.records] == [
         "limited handler 'charge': rate 3/s, at once as it was",
-        "handler 'charge' is limited as it declares",
+        "handler 'charge' is limited as its code declares",
     ]
 
 
@@ -112,11 +112,11 @@ def test_a_subscription_that_does_not_exist_is_refused(outbox, conn):
     ("given", "said"),
     [
         ({}, "rate is missing, and so is at_once"),
-        ({"rate": "fast"}, "rate 'fast' is none: write it like "),
-        ({"rate": 0}, "rate 0 is none: write it like "),
-        ({"rate": "-1/s"}, "rate '-1/s' is none: write it like "),
-        ({"rate": 5}, "rate 5 is none: write it like "),
-        ({"rate": True}, "rate True is none: write it like "),
+        ({"rate": "fast"}, "rate 'fast' is not a rate: write it like "),
+        ({"rate": 0}, "rate 0 is not a rate: write it like "),
+        ({"rate": "-1/s"}, "rate '-1/s' is not a rate: write it like "),
+        ({"rate": 5}, "rate 5 is not a rate: write it like "),
+        ({"rate": True}, "rate True is not a rate: write it like "),
         ({"at_once": 0}, "at_once 0 must be a whole number from 1"),
         ({"at_once": "5.0"}, "at_once '5.0' must be a whole number from 1"),
         ({"at_once": "0"}, "at_once '0' must be a whole number from 1"),
@@ -129,7 +129,7 @@ def test_an_invalid_bound_is_refused_with_its_value_and_the_remedy(outbox, conn,
     with pytest.raises(PartboxError) as refused:
         outbox.limits.set("charge", **given)
     assert said in str(refused.value)
-    assert '"none" to lift it' in str(refused.value)
+    assert '"none" to lift the limit' in str(refused.value)
     assert rows(conn) == []
 
 
@@ -140,13 +140,13 @@ def test_a_name_that_no_handler_has_is_refused_where_the_handlers_are_known(dsn,
     outbox.on("Paid", name="audit.note", subscription="audit")(print)
     outbox.on("Kept", name="shop.keep", transactional=True)(lambda event, connection: None)
     outbox.subscriptions.create("audit")
-    with pytest.raises(PartboxError, match=r"handler 'shop.charg' is none of .*: did you mean 'shop.charge'"):
+    with pytest.raises(PartboxError, match=r"handler 'shop.charg' is not in .*: did you mean 'shop.charge'"):
         outbox.limits.set("shop.charg", rate="1/s")
-    with pytest.raises(PartboxError, match=r"handler 'x' is none of .*: there are shop.charge, shop.send"):
+    with pytest.raises(PartboxError, match=r"handler 'x' is not in .*: there are shop.charge, shop.send"):
         outbox.limits.set("x", rate="1/s")
     with pytest.raises(PartboxError, match=r"there are shop.charge, shop.send"):
         outbox.limits.reset("audit.note")
-    with pytest.raises(PartboxError, match=r"handler 'shop.keep' is none of .* that takes a limit"):
+    with pytest.raises(PartboxError, match=r"handler 'shop.keep' is not in .*, or takes no limit"):
         outbox.limits.set("shop.keep", rate="1/s")
     outbox.limits.set("audit.note", rate="1/s", subscription="audit")
     assert rows(conn) == [("audit", "audit.note", 1.0, None)]

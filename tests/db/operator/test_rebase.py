@@ -52,7 +52,7 @@ def cursors(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("spoilt", [COPIED, CHANCE, AHEAD, *map(MISSING.format, ["marker", "marker_oids"])])
 def test_workers_refuse_a_copy_until_it_is_rebased_and_a_second_rebase_says_that_it_is_healthy(conn, outbox, spoilt):
     conn.execute(spoilt)
-    with pytest.raises(SchemaError, match="`partbox rebase` adopts it"):
+    with pytest.raises(SchemaError, match="`partbox rebase` adopts the schema"):
         check_server(conn, SCHEMA)
     done = outbox.rebase()
     assert [(each.subscription, each.cursors, each.parked) for each in done.subscriptions] == [("default", 256, 0)]
@@ -181,7 +181,7 @@ def test_living_workers_are_named_and_nothing_is_changed(conn, dsn, rebasing, co
     with background() as go:
         go(beat)
         try:
-            with pytest.raises(PartboxError, match=r"workers are alive on schema 'partbox': 1 process \(node-a 1\)"):
+            with pytest.raises(PartboxError, match=r"workers are running on schema 'partbox': 1 process \(node-a 1\)"):
                 rebasing([])
         finally:
             stop.set()
@@ -194,7 +194,7 @@ def test_a_rebase_watches_instance_rows_of_the_dump_for_a_lease_and_then_forgets
     conn.execute("update partbox.instance set heartbeat_at = now() - interval '1 h' where pid = 2")
     said: list[str] = []
     assert rebasing(said).instances == 2
-    assert set(said) == {"the heartbeats of 1 process (node-a 1): workers, or just rows of the copy?"}
+    assert set(said) == {"new heartbeats of 1 process (node-a 1), which only running workers send"}
     assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 

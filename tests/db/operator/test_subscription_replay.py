@@ -134,7 +134,7 @@ def test_a_replay_fails_and_changes_nothing_if_a_worker_does_not_release_in_time
     with pytest.raises(
         PartboxError,
         match=r"'audit': after 0\.1 s 3 partitions are still owned by node-a 1: handlers there have not ended\. Wait "
-        r"for them, or end those processes, and repeat this; nothing was changed, and it goes on$",
+        r"for them, or end those processes, and try again; nothing was changed, and delivery goes on$",
     ):
         outbox.subscriptions.replay("audit", from_id=1, timeout=0.1)
     assert is_paused(conn, "audit") is False
@@ -189,7 +189,7 @@ NONSENSE = [
     ({"from_id": 1, "from_time": "2026-01-01T00:00Z"}, "give one of the two"),
     ({"from_id": 0}, "from_id 0 is no record id"),
     ({"from_id": True}, "from_id True is no record id"),
-    ({"from_id": 1 << 63}, "is no record id: those are whole numbers from 1 to 9223372036854775807"),
+    ({"from_id": 1 << 63}, "is no record id: record ids are whole numbers from 1 to 9223372036854775807"),
     ({"from_id": "7"}, "from_id '7' is no record id"),
     ({"from_id": 10}, "record 10 does not exist yet: the newest is record 9"),
     ({"from_time": "2026-01-01T00:00"}, "from_time 2026-01-01T00:00 has no time zone"),
@@ -221,7 +221,8 @@ def purged(conn):
 
 def test_a_replay_of_what_a_purge_has_removed_is_refused_with_the_lowest_id_possible(outbox, conn, purged):
     said = (
-        "replay from record 5 is not possible: a purge has removed records up to id 5; the lowest possible is record 6"
+        "replay from record 5 is not possible: a purge has removed records up to id 5; "
+        "the earliest possible start is record 6"
     )
     with pytest.raises(PartboxError, match=said):
         outbox.subscriptions.replay("default", from_id=5)
@@ -234,7 +235,7 @@ def test_a_replay_from_a_time_is_refused_unless_an_older_record_is_left_above_th
         conn.execute("select created_at from partbox.record where id = %s", [id]).fetchone()[0] for id in (6, 7)
     )
     for early in (six, six - timedelta(days=9)):
-        with pytest.raises(PartboxError, match=r"up to id 5, perhaps of that time or later; the lowest .* record 6"):
+        with pytest.raises(PartboxError, match=r"up to id 5, perhaps from that time or later; the earliest .* 6"):
             outbox.subscriptions.replay("default", from_time=early)
     outbox.subscriptions.replay("default", from_time=six + timedelta(seconds=1))
     outbox.subscriptions.replay("default", from_time=seven)
@@ -276,7 +277,7 @@ def test_no_batch_of_a_purge_runs_beside_a_replay_or_removes_records_to_be_repla
             assert conn.execute(purge).fetchall() == []
         assert conn.execute(purge).fetchall() == [(5,)]
     assert gets(conn, "audit") == [6, 7, 8, 9]
-    with pytest.raises(PartboxError, match="removed records up to id 5; the lowest possible is record 6"):
+    with pytest.raises(PartboxError, match="removed records up to id 5; the earliest possible start is record 6"):
         outbox.subscriptions.replay("audit", from_id=5)
 
 

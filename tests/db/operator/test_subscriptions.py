@@ -104,8 +104,8 @@ def test_a_drop_is_refused_while_worker_processes_are_registered_and_leaves_all_
     join(conn, 7, node="node-a", subscription="audit")
     if before:
         outbox.subscriptions.pause("audit")
-    left = "it stays paused, as it was before" if before else "and it goes on"
-    said = rf"still run for it: node-a 1, .*node-a 5 and 2 more\. Stop them and repeat this; nothing was .*{left}$"
+    left = "it stays paused, as it was before" if before else "and delivery goes on"
+    said = rf"are still running: node-a 1, .*node-a 5 and 2 more\. Stop them and try again; nothing was .*{left}$"
     with pytest.raises(PartboxError, match=said):
         outbox.subscriptions.drop("audit", timeout="100ms")
     assert is_paused(conn, "audit") is before

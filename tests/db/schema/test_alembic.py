@@ -238,7 +238,7 @@ def test_a_filter_of_the_project_decides_on_all_other_schemas_and_tables() -> No
 def test_a_downgrade_is_refused_and_changes_nothing(project: Project) -> None:
     project.revision()
     project.upgrade()
-    with pytest.raises(SchemaError, match="goes forward only: leave it as it is"):
+    with pytest.raises(SchemaError, match="only go forward: leave the schema as it is"):
         command.downgrade(project.config(), "base")
     with psycopg.connect(project.dsn) as conn:
         check_schema_version(conn)

@@ -50,7 +50,7 @@ def test_a_name_that_postgresql_would_cut_or_refuse_is_refused(empty_dsn: str) -
     for schema in ("", "a" * 64, "é" * 32, "a\0b"):
         with pytest.raises(SchemaError, match="1 to 63 bytes"):
             pytest.fail(f"{schema!r} is taken: {migrate(empty_dsn, schema)}")
-    with pytest.raises(SchemaError, match=r"the schema name 'shop\\n' begins or ends with white space: take it off"):
+    with pytest.raises(SchemaError, match=r"the schema name 'shop\\n' begins or ends with white space: remove it"):
         migrate(empty_dsn, "shop\n")
 
 
@@ -122,7 +122,7 @@ def test_a_migration_that_fails_leaves_nothing(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute("create schema partbox")
         conn.execute("create view partbox.record_status as select 1 as one")
-        with pytest.raises(SchemaError, match=r"holds something that partbox did not make .*: choose another name"):
+        with pytest.raises(SchemaError, match=r"holds an object that partbox did not make .*: choose another name"):
             migrate(empty_dsn)
         tables = conn.execute("select 1 from pg_class where relnamespace = 'partbox'::regnamespace and relkind = 'r'")
         assert tables.fetchall() == []

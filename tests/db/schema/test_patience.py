@@ -78,7 +78,7 @@ def test_a_migration_repeatedly_names_who_holds_it_up_and_lets_others_publish(
         eventually(lambda: tried(2))
         job.rollback()
         assert migrating.result()[0] == LATER.name
-    assert "tried again for up to" in said
+    assert "retrying for up to" in said
     assert behind.execute(VERSION).fetchone() == (LATER.version,)
 
 

@@ -158,7 +158,7 @@ def test_concurrent_migrations_of_an_inbox_make_one_inbox(empty_dsn, conn):
 def test_a_schema_of_somebody_else_gets_no_inbox(empty_dsn, conn):
     conn.execute("create schema partbox")
     conn.execute("create table partbox.inbox (id int)")
-    with pytest.raises(PartboxError, match=r"holds something that partbox did not make .*: choose another name"):
+    with pytest.raises(PartboxError, match=r"holds an object that partbox did not make .*: choose another name"):
         migrate_inbox(empty_dsn)
     conn.execute("create table partbox.meta (id int)")
     with pytest.raises(PartboxError, match="choose another schema name"):

@@ -47,8 +47,8 @@ def test_a_node_that_works_lives_and_is_ready():
     ("its", "says"),
     [
         (vitals(is_running=False, failure="it broke"), "the supervisor has ended: it broke"),
-        (vitals(loop_age=31.0), "the supervisor's loop has not turned for 31 s"),
-        (vitals(process(silent_seconds=25.0, is_vouched=False)), "all 1 processes have shown no life for 25 s"),
+        (vitals(loop_age=31.0), "the supervisor's loop has been stuck for 31 s"),
+        (vitals(process(silent_seconds=25.0, is_vouched=False)), "all 1 processes have shown no sign of life for 25 s"),
     ],
     ids=["the supervisor ended", "its loop is stuck", "all are silent"],
 )
@@ -99,8 +99,8 @@ def test_a_problem_that_a_restart_would_not_solve_does_not_fail_liveness(its):
         (vitals(is_stopping=True), "stopping"),
         (vitals(has_started=False, is_running=False), "no process is ready yet"),
         (vitals(process(is_ready=False, is_trusted=False)), "no process is ready yet"),
-        (vitals(process(is_trusted=False), heartbeat_age=7.25), "renews for 6 s: the last was 7.2 s ago"),
-        (vitals(process(is_trusted=False), heartbeat_age=None), "there was none"),
+        (vitals(process(is_trusted=False), heartbeat_age=7.25), "renews for 6 s: the last heartbeat was 7.2 s ago"),
+        (vitals(process(is_trusted=False), heartbeat_age=None), "there was no heartbeat yet"),
         (vitals(is_crash_looping=True, recent_deaths=5), "5 processes have died within a minute"),
     ],
     ids=["stopping", "starting", "no process works yet", "lease over", "never had one", "crash loop"],
@@ -217,7 +217,7 @@ def test_only_the_root_problem_of_an_unusable_database_is_reported():
     def broken():
         raise SchemaError("no schema: run `partbox init`")
 
-    waiting = vitals(hindrance="cannot work for the database: no schema: run `partbox init`")
+    waiting = vitals(hindrance="cannot use the database: no schema: run `partbox init`")
     for look in (broken, lambda: overview(cluster(subscription="audit"))):
         assert asked(lambda: waiting, look)[1].problems == [waiting.hindrance]
 

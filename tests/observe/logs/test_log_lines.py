@@ -63,7 +63,7 @@ def test_a_payload_that_cannot_be_decoded_is_an_error_of_its_own(outbox, deliver
 
     line = lines.one("decode_error")
     assert line.levelname == "ERROR"
-    assert "no codec for content type 'application/x-odd': give it to Outbox(codecs=…) here too" in line.getMessage()
+    assert "no codec for content type 'application/x-odd': pass one to Outbox(codecs=…) here too" in line.getMessage()
     assert lines.of("dead") == []
     assert CANARY not in lines.all()
 
@@ -109,7 +109,7 @@ def test_a_line_that_comes_after_held_back_ones_counts_them(lines, monkeypatch):
         log_event(log, "loop_error", "saving failed: %s", "no", loop="saver")
 
     said = [line.getMessage() for line in lines.of("loop_error")]
-    assert said == ["saving failed: no"] * 10 + ["saving failed: no (and 4 times more since this was last said)"]
+    assert said == ["saving failed: no"] * 10 + ["saving failed: no (and 4 times more since this was last logged)"]
 
 
 # Handlers and partitions.
@@ -211,7 +211,7 @@ def test_a_refusal_of_the_fence_is_one_error_and_one_warning_for_all_its_partiti
     assert (refused.levelname, refused.partitions) == ("ERROR", 20)
     assert (lost.levelname, lost.partitions) == ("WARNING", 20)
     assert "(0, 1, 2, 3, 4, 5, 6, 7 and 12 more)" in refused.getMessage()
-    assert "what was not saved is delivered again" in lost.getMessage()
+    assert "unsaved events are delivered again" in lost.getMessage()
 
 
 def test_partitions_lost_while_they_are_released_are_only_information(lines):

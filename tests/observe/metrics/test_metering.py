@@ -178,7 +178,7 @@ def test_metrics_of_a_node_that_is_hidden_disappear_and_the_others_stay(reader):
 
 
 def test_a_provider_cannot_be_sent_to_worker_processes_but_a_function_that_makes_one_can():
-    with pytest.raises(PartboxError, match="a meter provider does not travel to worker processes: give Metering"):
+    with pytest.raises(PartboxError, match="a meter provider cannot be passed to worker processes: give Metering"):
         dill.dumps(Metering(MeterProvider(shutdown_on_exit=False)))
     made: list[Reader] = []
     metering = Metering(lambda: (made.append(Reader()), made[-1].provider)[1])

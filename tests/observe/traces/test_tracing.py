@@ -47,7 +47,7 @@ outbox.on("Counted")(lambda event: None)
 def test_a_provider_cannot_be_sent_to_worker_processes_but_a_function_that_makes_one_can():
     pickler = multiprocess.reduction.ForkingPickler
 
-    with pytest.raises(PartboxError, match="does not travel to worker processes: give Tracing a function"):
+    with pytest.raises(PartboxError, match="cannot be passed to worker processes: give Tracing a function"):
         pickler.dumps(Tracing(TracerProvider(shutdown_on_exit=False)))
 
     pickler.dumps(Tracing())

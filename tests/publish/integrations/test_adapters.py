@@ -48,9 +48,9 @@ async def test_an_object_that_holds_no_transaction_is_refused_naming_one_that_do
             (sessionmaker(engine), r"`with factory.begin\(\) as session:`"),
             (async_sessionmaker(own), r"`async with factory.begin\(\) as session:`"),
         ):
-            with pytest.raises(PublishError, match=rf"holds no transaction of yours: .*{remedy}"):
+            with pytest.raises(PublishError, match=rf"has no transaction to publish in: .*{remedy}"):
                 outbox.publish(wrong, EVENT)
-            with pytest.raises(PublishError, match=rf"holds no transaction of yours: .*{remedy}"):
+            with pytest.raises(PublishError, match=rf"has no transaction to publish in: .*{remedy}"):
                 await outbox.publish_many_async(wrong, MANY)
     engine.dispose()
     await own.dispose()

@@ -37,7 +37,7 @@ def test_an_after_rollback_hook_is_refused_naming_the_transaction_that_reports_r
     from django.db import transaction
 
     outbox.after_rollback(lambda events: None)
-    message = r"Django tells of commits alone.* leave out after_rollback hooks, or .*outbox.transaction\(\)"
+    message = r"Django reports only commits.* leave out after_rollback hooks, or .*outbox.transaction\(\)"
     with transaction.atomic(), pytest.raises(PublishError, match=message):
         outbox.publish(connection, EVENT)
     assert count(conn) == 0
@@ -66,7 +66,7 @@ def test_each_alias_is_a_database_of_its_own(outbox: Outbox, connection: Any, co
         with pytest.raises(PublishError, match=r"there is no transaction.* `with transaction.atomic\(\):`"):
             outbox.publish(connection, EVENT)
         outbox.publish(connections["other"], EVENT)
-    with pytest.raises(PublishError, match=r"ConnectionHandler holds no transaction of yours: .*connections\["):
+    with pytest.raises(PublishError, match=r"ConnectionHandler has no transaction to publish in: .*connections\["):
         outbox.publish(connections, EVENT)
     assert count(conn) == 1
 
@@ -76,7 +76,7 @@ def test_a_database_that_is_not_postgresql_is_refused(outbox: Outbox) -> None:
     from django.db.utils import ConnectionHandler
 
     handler = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
-    with pytest.raises(PublishError, match="'default' is a database of sqlite: publish on one of PostgreSQL"):
+    with pytest.raises(PublishError, match="database 'default' is sqlite: publish on a PostgreSQL connection"):
         outbox.publish(handler["default"], EVENT)
     handler.close_all()
 

@@ -165,7 +165,7 @@ def test_a_two_phase_transaction_takes_events_without_hooks_and_refuses_them_wit
     dsn: str, outbox: Outbox, engine: Engine, ends: Any
 ) -> None:
     with engine.connect() as given, given.begin_twophase() as two:
-        with pytest.raises(PublishError, match="cannot report how its transaction ends: it is in two phases"):
+        with pytest.raises(PublishError, match="cannot report how its transaction ends: it uses two-phase commit"):
             outbox.publish(given, EVENT)
         Outbox(dsn).publish(given, EVENT)
         two.rollback()

@@ -98,7 +98,7 @@ def test_a_record_that_died_with_its_process_too_often_is_dead_unrun_and_its_fol
         desk.eventually(lambda: count(desk, "select count(*) from partbox.parked where state <> 'dead'") == 0)
     assert list(handler.attempts) == ["follower"]
     ((attempts, error),) = desk.conn.execute("select attempts, last_error from partbox.parked").fetchall()
-    assert (attempts, error) == (2, "its process died, 2 times that it ran")
+    assert (attempts, error) == (2, "the process died 2 times handling the event")
 
 
 def test_the_charge_of_a_failing_suspect_counts_as_its_attempt(desk_with):

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.every_version("privileges, row security and errors of t
 TABLES = ("record", "partition", "parked", "instance", "subscription", "meta")
 KEYS = 12
 NEEDS_INSERT = ("instance", "parked")
-AGAIN = "what was not saved is delivered again"
+AGAIN = "unsaved events are delivered again"
 """The words of a worker whose lease ended because it neither read nor saved for too long."""
 MAY_BE_HIDDEN = ("subscription", "meta")  # read when a session begins, or a plan is made
 

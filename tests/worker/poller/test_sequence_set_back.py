@@ -48,7 +48,7 @@ def deliver(outbox: Outbox, delivered: list[int], expected: range) -> None:
 
 def remedy(caplog: pytest.LogCaptureFixture) -> str:
     """The statement in backticks of the line that says that nothing is read."""
-    lines = (line for line in caplog.messages if "not everything can be read" in line and "record_id_seq" in line)
+    lines = (line for line in caplog.messages if "some data cannot be read" in line and "record_id_seq" in line)
     return next((found for line in lines for found in re.findall("`(select setval[^`]*|update [^`]*)`", line)), "")
 
 

@@ -229,13 +229,13 @@ def test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced(
         sleeper.sleeps()
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%listener'")
         sleeper.woken()
-        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        eventually(lambda: "notifications cannot wake this worker" in caplog.text)
         assert not sleeper.listener.is_hearing, "the new one has proved nothing yet"
         sleeper.is_hearing()
         sleeper.sleeps()
         say(conn, str(MINE))
         sleeper.woken()
-        assert caplog.text.count("nobody can wake this worker") == 1
+        assert caplog.text.count("notifications cannot wake this worker") == 1
 
 
 def test_a_connection_of_the_listener_that_cannot_be_made_is_logged_once(
@@ -244,12 +244,12 @@ def test_a_connection_of_the_listener_that_cannot_be_made_is_logged_once(
     caplog.set_level(logging.WARNING)
     with bedroom(dsn, listen_dsn="postgresql://127.0.0.1:1/nowhere") as sleeper:
         assert sleeper.look() > 0
-        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        eventually(lambda: "notifications cannot wake this worker" in caplog.text)
         for _ in range(50):
             sleeper.look()
         assert not sleeper.listener.is_hearing
         assert sleeper.pacer._sleep_control.state is SleepState.AWAKE
-        assert caplog.text.count("nobody can wake this worker") == 1
+        assert caplog.text.count("notifications cannot wake this worker") == 1
 
 
 def test_a_worker_that_listens_to_another_database_hears_nothing_and_does_not_sleep(
@@ -311,7 +311,7 @@ def test_a_right_that_is_taken_away_meanwhile_turns_the_bell_off_with_one_log_li
 
         eventually(off)
         sleeper.look()
-        assert caplog.text.count("the bell is off") == 1
+        assert caplog.text.count("wake-up notifications are off") == 1
 
 
 def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], rings: None) -> None:

@@ -97,7 +97,7 @@ def test_without_a_loop_of_asyncio_the_error_says_what_to_do(desk: Desk) -> None
     """As under trio."""
     desk.outbox.register(desk.note, "Counted")
     entering = desk.outbox.worker().__aenter__()
-    with pytest.raises(PartboxError, match=r"^no event loop of asyncio runs here.*`with outbox\.worker\(\):` in a"):
+    with pytest.raises(PartboxError, match=r"^no asyncio event loop runs here.*`with outbox\.worker\(\):` in a"):
         entering.send(None)
     assert instances(desk) == 0
 

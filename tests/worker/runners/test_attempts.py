@@ -213,4 +213,4 @@ def test_an_event_that_kills_each_process_is_recorded_as_dead(desk, conn):
     desk.drain()
     (interrupted, dead) = told(desk)
     assert interrupted == (1, 3, "interrupted", None)
-    assert dead[2:] == ("dead", "its process died, 3 times that it ran")
+    assert dead[2:] == ("dead", "the process died 3 times handling the event")

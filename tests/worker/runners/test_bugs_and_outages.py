@@ -118,7 +118,7 @@ def test_the_circuit_closes_when_all_probed_events_have_a_bug_and_all_die_in_tim
         downstream.error = KeyError("card")
         desk.eventually(lambda: list(desk.states().values()) == ["dead"] * 40)
     assert {attempts for _, _, attempts, _ in desk.parked()} == {2}
-    assert "is closed again: events fail, but not because its downstream is away" in caplog.text
+    assert "is closed again: events fail, but not because its downstream is unavailable" in caplog.text
 
 
 def test_an_outage_kills_nothing_not_even_at_the_last_attempt(desk_with, soon):

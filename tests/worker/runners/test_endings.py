@@ -110,7 +110,7 @@ CELLS = {
     "custom, not again": Cell(broken, {"retry": Custom()}, ("dead", 1, False), "ValueError"),
     "policy broken": Cell(
         broken, {"retry": Broken()}, ("retrying", 1, True),
-        "ValueError: broken; and its retry policy: OSError: no policy today", LAST_RESORT,
+        "ValueError: broken; and its retry policy failed: OSError: no policy today", LAST_RESORT,
     ),
     "excluded": Cell(
         raises(KeyError("x")), {"retry": Fixed(9, exclude=(LookupError,))}, ("dead", 1, False), "KeyError"

@@ -98,7 +98,7 @@ def test_a_hook_call_over_its_timeout_is_abandoned_and_one_event_at_a_time_is_tr
     assert [later - earlier >= 0.3 for earlier, later in pairwise(times[:4])] == [True] * 3
     failed = named(caplog, "dead_letter_failed")
     assert [record.delay for record in failed] == [0.05, 0.1, 0.2]
-    assert all("it ran longer than 0.3 s" in record.getMessage() for record in failed)
+    assert all("the call ran longer than 0.3 s" in record.getMessage() for record in failed)
 
 
 def test_while_the_endpoint_fails_one_event_at_a_time_is_tried_with_a_growing_delay(desk, monkeypatch):
@@ -205,7 +205,7 @@ def test_a_hook_call_that_does_not_return_keeps_no_partition_from_its_next_owner
             began = time.monotonic()
         assert time.monotonic() - began < 10
         assert desk.conn.execute("select count(*) from partbox.partition where owner is not null").fetchone() == (0,)
-        assert "for which it is called again" in named(caplog, "abandoned")[0].getMessage()
+        assert "the call will be repeated" in named(caplog, "abandoned")[0].getMessage()
         with desk.outbox.worker():
             eventually(lambda: owed(desk) == 0 and calls == [1, 1], SOON)
 
@@ -249,6 +249,6 @@ def test_an_endpoint_of_dead_to_that_accepts_and_does_not_answer_holds_up_no_eve
             desk.publish("well", *range(10, 30))
             eventually(lambda: desk.numbers("well") == [*range(10, 30)], SOON)
             eventually(lambda: (found := sink(desk)) is not None and found.error is not None, SOON)
-            assert "it ran longer than 0.2 s" in sink(desk).error
+            assert "the call ran longer than 0.2 s" in sink(desk).error
             assert sink(desk).sink.startswith("dead letters to --dead-to http://127.0.0.1:")
             assert "s3cret" not in sink(desk).sink

@@ -75,7 +75,7 @@ def test_events_that_ran_before_one_that_commits_are_done_and_only_that_one_is_c
     assert effects(desk) == [*range(10)]
     assert runs == [*range(10)]
     (error,) = desk.conn.execute("select last_error from partbox.parked").fetchone()
-    assert "it has committed it" in error
+    assert "the handler has committed it" in error
 
 
 @KINDS

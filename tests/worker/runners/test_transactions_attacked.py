@@ -62,11 +62,11 @@ def says(*statements):
 
 
 RUINS = {
-    "rollback": (says("rollback"), "left no transaction behind"),
-    "rollback and begin": (says("rollback", "begin"), "left no transaction behind"),
-    "terminate": (says("select pg_terminate_backend(pg_backend_pid())"), "left no transaction behind"),
-    "close": (closes, "left no transaction behind"),
-    "with conn": (leaves_the_context, "left no transaction behind: broken"),
+    "rollback": (says("rollback"), "the transaction of the handler is gone"),
+    "rollback and begin": (says("rollback", "begin"), "the transaction of the handler is gone"),
+    "terminate": (says("select pg_terminate_backend(pg_backend_pid())"), "the transaction of the handler is gone"),
+    "close": (closes, "the transaction of the handler is gone"),
+    "with conn": (leaves_the_context, "the transaction of the handler is gone: broken"),
     "commit()": (lambda conn: conn.commit(), "Explicit commit() forbidden"),
     "rollback()": (lambda conn: conn.rollback(), "Explicit rollback() forbidden"),
 }

@@ -156,8 +156,8 @@ def hold_savepoint(django: Any, limit: Deadline, behind: Callable[[], str] = str
             # Django would roll back and raise nothing.
             if django.needs_rollback:
                 raise transaction.TransactionManagementError(
-                    "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
-                    "around a `with transaction.atomic():` of its own, or raise"
+                    "the handler has caught a database error, and its changes must be rolled back: catch such an error "
+                    "around an inner `with transaction.atomic():`, or raise it"
                 )
             script = behind()
             django.ops.savepoint_commit_sql = lambda sid: release(sid) + script
@@ -209,8 +209,8 @@ def _check_connection(django: Any, reading: Conn) -> None:
     if not isinstance(django.connection, psycopg.Connection):
         kind = type(django.connection).__module__.partition(".")[0]
         raise SettingsError(
-            f'transactional="django" needs psycopg 3 below Django, and {django.alias!r} is on {kind}: '
-            'use the engine "django.db.backends.postgresql", which takes psycopg 3 where that is installed'
+            f'transactional="django" needs Django on psycopg 3, and {django.alias!r} uses {kind}: use the engine '
+            '"django.db.backends.postgresql", which uses psycopg 3 if it is installed'
         )
     if not django.get_autocommit():
         raise SettingsError(
@@ -225,5 +225,5 @@ def _check_connection(django: Any, reading: Conn) -> None:
         name = django.settings_dict.get("NAME")
         raise SettingsError(
             f'transactional="django" needs Django in the database of the outbox, and {django.alias!r} is another '
-            f'({name!r}): name the alias of that as PARTBOX["DATABASE"], or give the outbox the DSN of this one'
+            f'one ({name!r}): set PARTBOX["DATABASE"] to the alias of the former, or the outbox\'s DSN to the latter'
         )
