@@ -66,7 +66,7 @@ class EventType:
 @lru_cache(maxsize=1_000)
 def dataschema_of(name: str, version: int | str) -> str:
     """Return the URI of a version of an event type."""
-    # Sinks send it as the CloudEvents attribute `dataschema_of`.
+    # Sinks send it as the CloudEvents attribute `dataschema`.
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 

@@ -164,7 +164,7 @@ class Handlers(Registrar):
 
     def add_observer(self, observer: Any) -> None:
         """Add an observer, whose hooks the worker calls, for example for metrics or traces."""
-        # An observer is an object. The package `partbox.add_observer` describes the hooks.
+        # An observer is an object. The module `partbox.observe.observer` describes the hooks.
         self.observers += (observer,)
 
     def build_routes(

@@ -55,7 +55,7 @@ class Bucket(Generic[T]):
         # True if the bucket is in the rotation, or is delayed until it may be.
         self.is_scheduled = False
         self.waiting: deque[T] = deque()
-        # The number of items at the head of `waiting` that were added with `first_count`.
+        # The number of items at the head of `waiting` that were added with `first=True`.
         self.first_count = 0
 
     def accrue_starts(self, bounds: ProcessBounds, now: float) -> None:
@@ -224,7 +224,7 @@ class PermitQueues(Generic[T]):
         return found
 
     def count_waiting(self, limit_key: LimitKey) -> tuple[int, int]:
-        """Return the numbers of waiting items of a limit key: all, and those added with `peek_first`."""
+        """Return the numbers of waiting items of a limit key: all, and those added with `first=True`."""
         # A limit key is a handler and a value.
         bucket = self._find_bucket(limit_key)
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first_count)
