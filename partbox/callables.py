@@ -13,8 +13,9 @@ Call = Callable[..., Any]
 
 
 def callable_of(handler: Any) -> Call:
-    """Return the function to call for a handler: itself, or the method `handle` of an object. Raise RegistrationError
-    if it cannot be called with an event."""
+    """Return the function to call for a handler: itself or its method `handle`. Raise RegistrationError if it is no
+    handler."""
+    # RegistrationError is raised for everything that cannot be called with an event.
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
@@ -72,7 +73,8 @@ def place_of(call: Call) -> str:
 
 
 def describe_parameters(arguments: int) -> str:
-    """Return the text about the parameters that a handler must take, which follows its name in error messages."""
+    """Return the part of an error message that says which parameters a handler must take."""
+    # The text follows the handler's name in error messages.
     return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 

@@ -48,8 +48,10 @@ _THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
 
 
 class TopicRoute:
-    """A topic template for Debezium's event router, such as `{aggregate_type}-events`, with at most one field. Raise
-    SettingsError for several or other fields, and for a character that Kafka does not allow in topics."""
+    """A topic template for Debezium's event router, such as `{aggregate_type}-events`.
+
+    A template has at most one field. SettingsError is raised for several or other fields, and for a character that
+    Kafka does not allow in topics."""
 
     def __init__(self, template: str) -> None:
         pieces = _split_template(template)
@@ -67,12 +69,12 @@ class TopicRoute:
         self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)
 
     def options(self) -> dict[str, str]:
-        """Return the topic template as options of Debezium's event router."""
+        """Return the options of Debezium's event router that apply this topic template."""
         return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
 
 
 def _split_template(template: str) -> list[tuple[str, str | None]]:
-    """Split a topic template into pairs of a text and the field that follows it."""
+    """Split a topic template into pairs of a literal text and the field in braces after it."""
     # A field is as written in the braces.
     try:
         parsed = list(Formatter().parse(template))

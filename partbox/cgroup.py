@@ -34,7 +34,9 @@ def usable_processors(root: Path = Path("/")) -> int:
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """Return the lowest processor quota of this process's control groups, or None without a readable quota."""
+    """Return the number of processors to which this process's control groups limit it, or None without a readable
+    limit."""
+    # The limit is the lowest quota of the control groups.
     # The files are below `root`. Version 2 keeps the quota in `cpu.max`, version 1 in `cpu.cfs_quota_us` and
     # `cpu.cfs_period_us`.
     memberships, mounts = _read_file(root / "proc/self/cgroup"), _read_file(root / "proc/self/mountinfo")
@@ -47,7 +49,7 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
-    """Return this process's control groups, from the texts of /proc/self/cgroup and /proc/self/mountinfo."""
+    """Parse this process's control groups from the texts of /proc/self/cgroup and /proc/self/mountinfo."""
     mounted = [each for line in mounts.splitlines() if (each := _parse_mount(line)) is not None]
     found = []
     for line in memberships.splitlines():
@@ -89,8 +91,8 @@ def _read_limit(version: int, folder: Path) -> float | None:
 
 
 def processor_quota(quota: str, period: str) -> float | None:
-    """Return the number of processors that a control group's quota allows, or None without a limit. Both arguments are
-    in microseconds. There is no limit if the quota is "max", -1 or empty."""
+    """Return the number of processors that a control group's CPU quota allows, or None without a limit."""
+    # Both arguments are in microseconds. There is no limit if the quota is "max", -1 or empty.
     try:
         parts = int(quota), int(period)
     except ValueError:

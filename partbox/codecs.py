@@ -36,7 +36,9 @@ _NOT_ZERO = re.compile(rb"-?[0.]*[1-9]")
 
 
 class Codec(Protocol):
-    """An encoder and decoder for payloads of one content type. Both methods may raise any exception to refuse."""
+    """An encoder and decoder for payloads of one content type.
+
+    Both methods may raise any exception to refuse a payload."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
@@ -44,7 +46,9 @@ class Codec(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A payload in the form in which it is stored: JSON text or other bytes. `raw` means bytes without a codec."""
+    """A payload in the form in which it is stored: JSON text or other bytes.
+
+    `raw` means bytes without a codec."""
 
     text: str | None
     data: bytes | None
@@ -86,7 +90,8 @@ class JsonCodec:
         return _refuse_nul(text) if "\\u0000" in text else text
 
     def check_json_text(self, value: bytes) -> str:
-        """Check the syntax of a payload that is JSON text already, except its numbers, and return it."""
+        """Return a payload that is JSON text already. Raise an exception if its syntax is invalid."""
+        # The numbers are not checked.
         orjson.loads(value)
         return _refuse_nul(value.decode())
 
@@ -107,7 +112,9 @@ class RawCodec:
 
 
 class Codecs:
-    """The payload codecs of one outbox, by content type. The application's `own` codecs take precedence."""
+    """The payload codecs of one outbox, by content type.
+
+    The application's `own` codecs take precedence."""
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
@@ -116,7 +123,8 @@ class Codecs:
         self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def is_json(self, content_type: str | None) -> bool:
-        """Return True if payloads of this type are stored as JSON text and read by no codec of the application."""
+        """Return True if partbox's own JSON codec encodes payloads of this content type."""
+        # Such payloads are stored as JSON text, and no codec of the application reads them.
         return content_type is None and self._json is _JSON
 
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
@@ -172,7 +180,7 @@ class Codecs:
 
 
 def _format_reason(error: Exception, codec: Codec) -> str:
-    """Return the text of a codec's error without the payload."""
+    """Return the text of a codec's error, without any part of the payload."""
     # Only partbox's own codec is known to keep the payload out of its errors.
     error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if not isinstance(codec, JsonCodec):
@@ -193,7 +201,7 @@ def _refuse_nul(text: str) -> str:
 
 
 def _check_numbers(text: bytes) -> None:
-    """Raise ValueError if JSON text has a number that would change when it is read."""
+    """Raise ValueError if JSON text has a number that would be read differently, such as an integer beyond 64 bits."""
     # orjson reads it as another number. `unfit_json.sql` is the same check for writers in SQL.
     if _LARGE.search(text):
         for number in filter(None, _NUMBERS.findall(text)):
@@ -205,7 +213,9 @@ def _check_numbers(text: bytes) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    """Convert a value that the JSON library cannot write into a plain form."""
+    """Convert an object that the JSON library cannot write, such as a Decimal or dataclass. Raise TypeError for
+    others."""
+    # ValueError is raised for a Decimal that is not finite.
     # orjson does not know the value, or writes it only in part.
     if isinstance(value, Decimal):
         if not value.is_finite():
@@ -220,7 +230,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _list_nested_values(value: Any) -> Any:
-    """Return the parts of a payload value that may contain a float, for the search for NaN."""
+    """Return the plain value of an Enum member or class instance, so that NaN can be searched for in it."""
     return value.value if isinstance(value, Enum) else to_plain(value)
 
 

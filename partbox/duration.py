@@ -10,8 +10,8 @@ _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)\s*", 
 
 
 def seconds(value: object) -> float:
-    """Convert a duration (a number, a timedelta, or a text such as "250ms", "1.5 s" or "7d") into finite seconds >= 0.
-    Raise ValueError with the accepted forms for anything else."""
+    """Convert a duration such as 5, "250ms", "7d" or a timedelta into seconds. Raise ValueError for anything else."""
+    # A text such as "1.5 s" has a number and a unit. The seconds are finite and >= 0. The error has the accepted forms.
     if isinstance(value, timedelta):
         length = value.total_seconds()
     elif isinstance(value, str):
@@ -28,8 +28,10 @@ def seconds(value: object) -> float:
 
 
 def seconds_until(value: object) -> float:
-    """Convert a duration that `seconds` takes, or a datetime with a time zone, into finite seconds >= 0 from now. A
-    past datetime gives 0. Raise ValueError with the value and the accepted forms for anything else."""
+    """Return the seconds from now until a delay is over or a datetime is reached. Raise ValueError for anything
+    else."""
+    # A delay is a duration that `seconds` takes. A datetime needs a time zone, and a past datetime gives 0. The seconds
+    # are finite and >= 0. The error has the value and the accepted forms.
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise ValueError(f"{value.isoformat()} has no time zone: give it one, such as datetime.UTC")
@@ -41,7 +43,8 @@ def seconds_until(value: object) -> float:
 
 
 def format_duration(length: float) -> str:
-    """Convert seconds into the shortest text that `seconds` reads as the same duration, such as "40ms" or "7d"."""
+    """Convert seconds into the shortest readable duration, such as "40ms" or "7d"."""
+    # `seconds` reads the text as the same duration.
     for unit in ("d", "h", "m", "s"):
         if length and length % UNITS[unit] == 0:
             return f"{length / UNITS[unit]:.0f}{unit}"

@@ -18,13 +18,15 @@ class RegistrationError(PartboxError):
 
 
 class PublishError(PartboxError):
-    """The error raised if an event was not published: it was refused, or its transaction was rolled back. A refusal
-    comes before anything is written."""
+    """The error raised if an event was not published, because it was refused or its transaction was rolled back.
+
+    A refusal comes before anything is written."""
 
 
 class SchemaError(PartboxError):
-    """The error raised if the schema in the database does not fit this version of partbox. The message names the
-    remedy."""
+    """The error raised if the schema in the database does not fit this version of partbox.
+
+    The message names the remedy."""
 
 
 class RecoverableError(PartboxError):
@@ -32,8 +34,9 @@ class RecoverableError(PartboxError):
 
 
 class RetryAfterError(RecoverableError):
-    """An error that a handler raises to have the event retried after `delay`. The delay has the forms that `RetryAfter`
-    takes. The try counts as an attempt."""
+    """An error that a handler raises to have the event retried after `delay`.
+
+    The delay has the forms that `RetryAfter` takes. The try counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
         seconds = seconds_until(delay)
@@ -58,5 +61,7 @@ class UnroutableError(UnrecoverableError):
 
 
 class NewerVersionError(UnroutableError):
-    """The error raised if an event has a newer version than the payload class here, as in a rolling deploy. It is not a
-    failure of the handler: the event waits for newer code, unless `on_unroutable` is "dead" or a function."""
+    """The error raised if an event has a newer version than the payload class in this process.
+
+    That happens in a rolling deploy. It is not a failure of the handler: the event waits for newer code, unless
+    `on_unroutable` is "dead" or a function."""

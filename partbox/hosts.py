@@ -29,14 +29,14 @@ _was_patched_by_gevent = _is_patched_by_gevent()
 
 
 def patch_first(program: str) -> str:
-    """Return the text of a Python program with a first line by which gevent patches that program too, if this process
-    is patched."""
+    """Return a Python program's text, preceded by a line that applies gevent's patches if this process has them."""
+    # Then gevent patches that program too.
     return f"from gevent import monkey; monkey.patch_all(); {program}" if _is_patched_by_gevent() else program
 
 
 def restart_patched(program: str) -> None:
-    """Replace this process by one that runs a Python program with the same arguments, if gevent has patched threads
-    since partbox was imported. In the new process gevent patches first."""
+    """Restart this process with gevent's patches applied first, if gevent patched threads after partbox's import."""
+    # The new process runs the given Python program with the same arguments.
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         # For the text of a program, Python would look for modules in the working directory first.
         code = patch_first(f"import sys; sys.path[:] = filter(None, sys.path); {program}")
@@ -44,7 +44,7 @@ def restart_patched(program: str) -> None:
 
 
 def refuse_green_threads() -> None:
-    """Raise PartboxError if gevent or eventlet has patched this process, in which a worker's threads would stop."""
+    """Raise PartboxError if patches of gevent or eventlet in this process would make a worker's threads stop."""
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         raise PartboxError(
             "gevent has patched threads since partbox was imported, and a worker would hang: call "
@@ -58,8 +58,8 @@ def refuse_green_threads() -> None:
 
 
 def warn_of_uwsgi(subscription: str) -> None:
-    """Log a warning if a worker in this uWSGI process would deliver nothing. That is so if uWSGI will fork this process
-    and run no threads in the children."""
+    """Log a warning if a worker in this uWSGI process would deliver nothing."""
+    # That is so if uWSGI will fork this process and run no threads in the children.
     # The uWSGI server itself provides the module, which cannot be installed.
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):

@@ -34,7 +34,7 @@ _CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the caller's transaction.
+    """Return True the first time that `consumer` sees an event, and record that in the caller's transaction.
 
     The event is given as a handler gets it, or by its id as a UUID or text. `consumer` names the effect that must not
     happen twice (1 to 255 characters). If another open transaction has recorded the same, this call waits for its end.
@@ -48,8 +48,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
-    """Return True if `consumer` sees the event for the first time, and record that in the same transaction. The
-    transaction is that of an asynchronous connection."""
+    """Return True the first time `consumer` sees an event, and record that in the async connection's transaction."""
     adapter = integrations.async_adapter_of(conn, _CALLS)
     query_steps = _record_first_time(schema, _build_values(event_or_id, consumer))
     await adapter.require_transaction()
@@ -59,7 +58,9 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """The inbox of one schema (`outbox.inbox`), which remembers the events that each consumer has seen."""
+    """The memory of the events that each consumer has seen, so that no event takes effect twice.
+
+    An inbox belongs to one schema. `outbox.inbox` is the inbox of the outbox's schema."""
 
     schema: str
 

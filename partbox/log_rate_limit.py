@@ -13,8 +13,10 @@ MOST = 1_000
 
 
 class LogRateLimiter:
-    """A rate limiter that admits `BURST` log lines of a kind, then one line every `SPAN` seconds. A kind that was quiet
-    for long may burst again. Any thread may call. Times are monotonic seconds."""
+    """A rate limiter that keeps repeated lines of the same kind from flooding the log.
+
+    It admits `BURST` lines of a kind, then one line every `SPAN` seconds. A kind that was quiet for long may burst
+    again. Any thread may call. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,15 +24,17 @@ class LogRateLimiter:
         self._kinds: dict[Hashable, tuple[float, float, int]] = {}
 
     def line(self, kind: Hashable, level: int) -> tuple[int, str]:
-        """Return the level for a log line of this kind, and a suffix that counts the suppressed lines before. The level
-        is DEBUG if the line itself is held back."""
+        """Return the level at which to log a line of this kind, and a suffix that counts the suppressed lines
+        before."""
+        # The level is DEBUG if the line itself is held back.
         held = self.admit(kind, time.monotonic())
         if held is None:
             return logging.DEBUG, ""
         return level, f" (and {held} times more since this was last logged)" if held else ""
 
     def admit(self, kind: Hashable, now: float) -> int | None:
-        """Return the number of lines of this kind suppressed since the last one, or None to suppress this one."""
+        """Return how many lines of this kind were suppressed since the last logged line, or None to suppress this line
+        too."""
         with self._lock:
             seen, left, held = self._kinds.pop(kind, (now, float(BURST), 0))
             left = min(BURST, left + (now - seen) / SPAN)

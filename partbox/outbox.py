@@ -138,7 +138,9 @@ class Outbox(Registrar, Operations):
         return await self._publisher.publish_many_async(conn, events)
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
-        """Cancel a delayed event, given by itself, its id or its idempotency key, in the transaction of `conn`.
+        """Cancel the delivery of a delayed event, in the transaction of `conn`.
+
+        The event is given by itself, its id or its idempotency key.
 
         Return True if the cancellation is in time: once the transaction has committed, no handler of any subscription
         has run the event or will run it. Return False if the event's time has come or if there is no such delayed
@@ -246,8 +248,10 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver the due events in this process. Return True if only dead and scheduled events are left, and False if
-        `timeout` seconds were not enough or cannot be enough, or at once if `enabled` is false."""
+        """Deliver all due events in this process, and return. Return False if `timeout` seconds were not enough.
+
+        Return True if only dead and scheduled events are left. Return False early if no time can be enough, and at once
+        if `enabled` is false."""
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
@@ -259,8 +263,10 @@ class Outbox(Registrar, Operations):
         subscription: str = "default",
         metrics: bool = False,
     ) -> "Supervisor":
-        """Return a supervisor that delivers events by worker processes. It is not started yet. A number that is None
-        comes from the settings. `metrics` makes it count its metrics, which a `registry` always does."""
+        """Return a supervisor, not started yet, that delivers events by worker processes.
+
+        A number that is None comes from the settings. `metrics` makes the supervisor count its metrics, which a
+        `registry` always does."""
         nodes = self._make_nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.build_supervisor(metrics=metrics)
 

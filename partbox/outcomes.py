@@ -33,7 +33,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A result only for `on_error`: ignore the handler's error, log a warning, and count the event as done."""
+    """A return value of `on_error` that ignores the handler's error: log a warning, and count the event as done."""
 
 
 Outcome = Done | RetryAfter | Dead

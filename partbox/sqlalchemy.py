@@ -32,7 +32,8 @@ EVENTS = "events"
 
 
 def collect(target: Target, outbox: Outbox) -> Target:
-    """Publish the events in the `events` lists of SQLAlchemy entities before each commit, and return `target`.
+    """Make SQLAlchemy sessions publish the events in their entities' `events` lists before each commit. Return
+    `target`.
 
     `target` is a sessionmaker, a scoped_session, a Session, a class of sessions, or the asynchronous variant of one.
     `events` has everything that `publish_many` takes: instances of classes decorated with `@partbox.event`, or Event
@@ -54,12 +55,13 @@ def collect(target: Target, outbox: Outbox) -> Target:
 
 @dataclass(eq=False, slots=True)
 class SessionEvents:
-    """The unpublished events of all entities in one SQLAlchemy session, with the state that a rollback needs.
+    """The unpublished events of all entities in one SQLAlchemy session.
 
-    `waiting` are the lists with events. `marks` has, for each savepoint, the first number of its events. `committed`
-    has the transactions that are committed and have not ended yet. Both use the id of a transaction, because the object
-    would keep its session alive. `published` are the events of this transaction, which go back to the lists of entities
-    that its rollback makes `transient`. `commits` counts commits that began while a savepoint was open."""
+    The state that a rollback needs is kept, too. `waiting` are the lists with events. `marks` has, for each savepoint,
+    the first number of its events. `committed` has the transactions that are committed and have not ended yet. Both use
+    the id of a transaction, because the object would keep its session alive. `published` are the events of this
+    transaction, which go back to the lists of entities that its rollback makes `transient`. `commits` counts commits
+    that began while a savepoint was open."""
 
     waiting: dict[int, EventList] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
@@ -94,7 +96,8 @@ class SessionEvents:
             self.note(events)
 
     def end_savepoint(self, savepoint: SessionTransaction) -> bool:
-        """Drop the events of a savepoint that was rolled back. Return True if the whole transaction commits."""
+        """Forget a savepoint that has ended, and its events if it was rolled back. Return True if the whole transaction
+        commits."""
         # A commit that began while a savepoint was open is a commit of that savepoint, or of the whole transaction,
         # which ends the savepoint first.
         mark = self.marks.pop(id(savepoint))
@@ -107,7 +110,8 @@ class SessionEvents:
         return False
 
     def end_transaction(self, transaction: SessionTransaction) -> None:
-        """Forget the events of a transaction that has ended. After a rollback, transient entities get theirs back."""
+        """Forget the events of a transaction that has ended. After a rollback, entities that are no longer saved get
+        theirs back."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
@@ -278,7 +282,7 @@ def _on_detach(session: Session, entity: object) -> None:
 
 
 def _on_transient(session: Session, entity: object) -> None:
-    """Note that an entity is not in the database any more."""
+    """Remember that an entity is no longer saved in the database, and stop publishing its events."""
     # The entity is transient again because a rollback undid its save or because it left the session.
     if (events := _events_of(entity)) is not None:
         _events_of_session(session).leave(events)

@@ -38,7 +38,8 @@ def reopen_streams() -> None:
 
 @contextmanager
 def flush_output() -> Iterator[None]:
-    """Flush the output of the `with` block. Exit with code 1 if printing fails, silently if its reader has gone."""
+    """Flush standard output at the end of the `with` block, and exit with code 1 if that fails."""
+    # The exit is silent if the reader of the output has gone.
     retried = ""
     try:
         yield

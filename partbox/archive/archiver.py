@@ -26,8 +26,10 @@ PATIENT_FACTOR: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The result of archiving: the numbers of archived records and of files, and their size in bytes. If due records
-    were not archived, `problem` is the error that prevented it, or `waiting` an obstacle that will pass."""
+    """The result of archiving: the numbers of archived records and of files, and their size in bytes."""
+
+    # If due records were not archived, `problem` is the error that prevented it, or `waiting` is an obstacle that will
+    # pass.
 
     records: int = 0
     files: int = 0
@@ -84,7 +86,8 @@ def archive_records(
 
 
 def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
-    """Start the archive if necessary. Return the reason why its location is not writable, or None."""
+    """Mark the archive as started in the database if it is not yet. Return an error text if its location is not
+    writable, else None."""
     # A location that cannot be written, such as a typing error, must not keep all purges from deleting.
     # The archive is started once its place has proved writable.
     if not is_kept(conn, settings):
@@ -97,7 +100,7 @@ def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
 
 
 def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
-    """Describe the obstacle that keeps due records from being archived now, or return None."""
+    """Describe the transactions that keep due records from being archived now, or return None if there are none."""
     # Due records with ids above `upto` cannot be archived yet. Up to `upto` no record can appear any more.
     fence = steps.read_archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
@@ -118,7 +121,7 @@ def is_kept(conn: Conn, settings: Settings) -> bool:
 
 
 def count_waiting(conn: Conn, settings: Settings, needed: int) -> int:
-    """Count the records that a call of `archive` would write now, without writing them."""
+    """Count the records that are due for archiving now, without writing any of them."""
     archive_state = steps.read_archive_state(conn, settings.schema_name)
     after = -1 if archive_state.archived is None else archive_state.archived
     return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
@@ -134,8 +137,10 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 @dataclass(slots=True)
 class _ArchiveRun:
-    """One run of the archiver, which writes expired records and records with ids up to `needed` to files. Records above
-    the id `upto` are left out, because others may still appear among them."""
+    """One run of the archiver, which writes the records that are due for archiving to compressed files."""
+
+    # Records are due if they have expired or if their ids are not above `needed`. Records above the id `upto` are left
+    # out, because others may still appear among them.
 
     conn: Conn
     settings: Settings

@@ -37,7 +37,7 @@ class ArchiveFileName(NamedTuple):
 
 
 def parse_file_name(name: str) -> ArchiveFileName | None:
-    """Parse the name of an archive file into record ids and digest. None if it is no such name."""
+    """Parse the name of an archive file into record ids and digest, or return None for the name of any other file."""
     found = _NAME.fullmatch(name)
     return ArchiveFileName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -48,8 +48,9 @@ CHUNK_BYTES: Final = 64 << 10
 
 
 class ArchiveFileWriter:
-    """A writer of one compressed archive file, to which records are appended. `size` is the bytes of the lines so far,
-    before compression."""
+    """A writer that appends records to one compressed archive file.
+
+    `size` is the number of bytes of the lines so far, before compression."""
 
     def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = import_library(ZSTD)
@@ -136,8 +137,10 @@ class ArchiveEntry(NamedTuple):
 
 
 class ArchiveSource:
-    """The files of an archive in reading order. `total` is the largest number of records that they can contain
-    according to the ids in their names, or 0 if unknown."""
+    """The files of an archive, in the order in which they are read.
+
+    `total` is the largest number of records that they can contain according to the ids in their names, or 0 if
+    unknown."""
 
     def __init__(self, place: Location, names: list[str]) -> None:
         self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"

@@ -32,8 +32,9 @@ def open_temporary_file() -> Iterator[BinaryIO]:
 
 
 class RemoteFolder:
-    """An archive in a folder of a remote file system other than S3, accessed by fsspec. Files are written locally
-    first. For the methods see `LocalDirectory`."""
+    """An archive in a folder of a remote file system other than S3, accessed by fsspec.
+
+    Files are written locally first. For the methods see `LocalDirectory`."""
 
     def __init__(self, url: str) -> None:
         self.display_name = mask_url(url)
@@ -150,8 +151,9 @@ ABANDONED_AFTER: Final = 86_400.0
 
 
 class LocalDirectory:
-    """An archive in a local directory that only its owner can read. All methods raise `PartboxError`, with the place
-    and a remedy."""
+    """An archive in a local directory that only its owner can read.
+
+    All methods raise `PartboxError`, with the place and a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.display_name = str(path)
@@ -159,7 +161,8 @@ class LocalDirectory:
 
     @contextmanager
     def open_new_file(self) -> Iterator[BinaryIO]:
-        """Open a new file, which is deleted at the end of the context unless `keep_file` adds it to the archive."""
+        """Open a temporary file in the archive's directory. The file is deleted after the context unless `keep_file`
+        keeps it."""
         # The directory is created if it is missing, but not its parents: a mount may be missing.
         begin, end = UNFINISHED_NAME
         with explain_location_errors(self.display_name):

@@ -51,8 +51,9 @@ def build_asyncapi(title: str, forms: Iterable[EventForm], target_of: Callable[[
 
 
 def make_target_function(targets: Iterable[RelayTarget], topic: str | None) -> Callable[[str], RelayTarget]:
-    """Return a function that maps an event type to its relay target: the target that names the type, or else the target
-    for all others. `topic` replaces the topic templates of all targets."""
+    """Return a function that finds the relay target (the broker and topic) of an event type."""
+    # A target that names the type takes precedence over the target for all others. `topic` replaces the topic templates
+    # of all targets.
     found = {kind: target for target in targets for kind in target.types}
     rest = found.get("*", RelayTarget(to="stdout:"))
 
@@ -102,7 +103,7 @@ def _build_schema(schema: Any, event: str) -> Document:
 
 
 def _move_references(value: Any, event: str) -> Any:
-    """Point the references in an event's schema to their new places in the AsyncAPI document."""
+    """Rewrite the `$ref` paths in an event's JSON Schema to fit the schema's place in the AsyncAPI document."""
     # The event's definitions move there. The changed part of the schema is returned.
     if isinstance(value, dict):
         return {name: _move_references(each, event) for name, each in value.items()}

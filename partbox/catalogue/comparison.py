@@ -14,11 +14,11 @@ from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """A description of an event type for comparison with its past, such as its version and JSON Schema.
+    """A description of an event type (its version, key and JSON Schemas), to compare two versions of its class."""
 
-    `cls` is the name of the class. `written` is the JSON Schema of the events that the class itself writes, and `read`
-    of the events that it reads. `schema` is the JSON Schema of all stored events of this version: a field with a
-    default may be missing from an event, because the field may have been added later."""
+    # `cls` is the name of the class. `written` is the JSON Schema of the events that the class itself writes, and
+    # `read` of the events that it reads. `schema` is the JSON Schema of all stored events of this version: a field with
+    # a default may be missing from an event, because the field may have been added later.
 
     name: str
     cls: str
@@ -33,8 +33,11 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
-    """A change of an event type or field between two versions of the code, with the readers that it breaks and the
-    remedy. A harmless change has no remedy."""
+    """A change of an event type between two versions of the code, and whether the change breaks readers of the
+    event."""
+
+    # `place` is the event type or the field that changed. A breaking change has a remedy, and a harmless change has
+    # none.
 
     place: str
     what: str
@@ -44,13 +47,13 @@ class EventChange:
 
     @property
     def is_break(self) -> bool:
-        """True if the change breaks a reader."""
+        """True if the change breaks the reading of stored events, or consumers that know the old form."""
         # A reader is the reading of the log, or consumers that know the old form.
         return self.breaks_log or self.breaks_consumers
 
     @property
     def text(self) -> str:
-        """The change, the readers that it breaks, and the remedy, as one line of text."""
+        """The change as one line of text, with the readers that it breaks and the remedy."""
         broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
         broken_readers = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
         return f"{self.place} {self.what}: {broken_readers}" + (f": {self.remedy}" if self.remedy else "")
@@ -94,7 +97,7 @@ def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> lis
 
 
 def report_removed_event(old: EventForm, file: str) -> EventChange:
-    """Return the change that reports an event type that no longer has a class."""
+    """Return the change that says that an event type's class was removed from the code."""
     # `file` contains its schema.
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"version {old.version} has no class any more", True, False, remedy)
@@ -195,7 +198,7 @@ def _find_renamed(
     changes: dict[str, EventChange],
     form: EventForm,
 ) -> Iterator[str]:
-    """Find the renamed fields of an event, and yield their new paths."""
+    """Find the fields that an event type has renamed, note the new names in `changes`, and yield the new paths."""
     # Each is described in the change of the old field.
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:

@@ -12,8 +12,10 @@ from partbox.handlers.handler import ANY
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """An event type in the catalogue of an outbox, with its handler in each subscription that has one. An event without
-    a class has neither a version nor a key. An `aggregate_type` of None means any."""
+    """An event type in the catalogue of an outbox, with its handler in each subscription."""
+
+    # A subscription without a handler for the event is left out. An event without a class has neither a version nor a
+    # key. An `aggregate_type` of None means any.
 
     name: str
     version: int | None
@@ -24,7 +26,7 @@ class CatalogueEntry:
     handlers: tuple[RouteRow, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the catalogue entry as a dict, in the form that the command's `--json` prints."""
+        """Return the catalogue entry as a dict, in the form that `partbox events list --json` prints."""
         handlers = [
             {"subscription": row.subscription, "handler": row.handler, "place": row.place} for row in self.handlers
         ]
@@ -79,7 +81,8 @@ def _find_handlers(rows: list[RouteRow], name: str, aggregate_type: str | None) 
 
 
 def format_choice(given: KeyChoice | None) -> str:
-    """Return the names of the attributes or function that give an event's key or tenant, or "" if none."""
+    """Return the names of the attributes or the function that supply an event's key or tenant."""
+    # The result is an empty text if there are none.
     # The event class takes its key or tenant from them.
     if given is None or isinstance(given, str):
         return given or ""

@@ -13,7 +13,8 @@ JsonSchema = dict[str, Any]
 
 
 def build_event_form(event: EventType) -> EventForm:
-    """Describe an event class so that it can be compared with its past."""
+    """Describe an event class by its version, key and JSON Schemas, for comparison with earlier versions of the
+    class."""
     # RegistrationError is raised if a field has no JSON Schema.
     read = event.build_json_schema()
     schema, written = _build_schemas(event, read)
@@ -24,7 +25,7 @@ def build_event_form(event: EventType) -> EventForm:
 
 
 def _build_schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
-    """Return two JSON Schemas of an event type: of stored events, and of events written now."""
+    """Return two JSON Schemas of an event type: one for stored events, and one for newly written events."""
     # The stored events are in the log. The class writes the others now.
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
         return _build_pydantic_schema(event, always=False), _build_pydantic_schema(event, always=True)
@@ -32,7 +33,7 @@ def _build_schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, Json
 
 
 def _build_pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
-    """Return the JSON Schema of a pydantic instance as written."""
+    """Return the JSON Schema of the JSON that pydantic writes for an event class."""
     # The class is a pydantic model or dataclass. With `always`, fields with a default are required, too.
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema

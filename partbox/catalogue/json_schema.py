@@ -27,15 +27,17 @@ UNMERGED_KEYWORD: Final = "allOf"
 
 @dataclass(frozen=True, slots=True)
 class SchemaNode:
-    """A part of a JSON Schema, in a form for comparison. `keywords` are the keywords of this part, with `allOf` merged
-    and with references resolved in the `whole` schema. `list_alternatives` splits unions."""
+    """A part of a JSON Schema with its references resolved, for the comparison of two schemas."""
+
+    # `keywords` are the keywords of this part, with `allOf` merged and with references resolved in the `whole` schema.
+    # `list_alternatives` splits unions.
 
     keywords: Schema
     whole: Schema
 
     @classmethod
     def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
-        """Build the node for the part `schema` of the JSON Schema `whole`."""
+        """Convert a part of the JSON Schema `whole` into a SchemaNode, with its references resolved."""
         # True stands for anything, and False for nothing.
         if isinstance(schema, bool):
             return cls({} if schema else {"not": {}}, whole)
@@ -48,7 +50,7 @@ class SchemaNode:
         return cls(keywords, whole)
 
     def build_part(self, schema: Any) -> "SchemaNode":
-        """Build the node for another part of the same JSON Schema."""
+        """Convert another part of the same JSON Schema into a SchemaNode."""
         return SchemaNode.of(schema, self.whole)
 
     def list_alternatives(self) -> list["SchemaNode"]:

@@ -16,7 +16,9 @@ Bound = tuple[float, int]
 
 
 class MisfitKind(StrEnum):
-    """The way in which a written value does not fit a schema, such as a wrong type. Each kind has one remedy."""
+    """A reason why a written value does not fit a JSON Schema, such as a wrong type or a missing field."""
+
+    # Each kind has one remedy.
 
     TYPE = "type"
     # A value that an enum lacks.
@@ -32,8 +34,9 @@ class MisfitKind(StrEnum):
 
 
 class Misfit(NamedTuple):
-    """A place in a schema where written values may not fit the reader's schema. `has` describes the values that the
-    writer may write there, and `wants` the values that the reader accepts."""
+    """A place in a JSON Schema where written values may not fit the schema of their reader."""
+
+    # `has` describes the values that the writer may write there, and `wants` the values that the reader accepts.
 
     path: str
     kind: MisfitKind
@@ -48,10 +51,10 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 
 @dataclass
 class FitCheck:
-    """A check whether all values of one JSON Schema (the writer's) fit another (the reader's).
+    """A check whether a reader accepts all values that a writer may write, according to their JSON Schemas."""
 
-    With `from_log`, the reader is the new class and the writer the old class. A reader of the log must not begin to
-    refuse unknown fields. Consumers read fields by name, so they notice every field that is gone."""
+    # With `from_log`, the reader is the new class and the writer the old class. A reader of the log must not begin to
+    # refuse unknown fields. Consumers read fields by name, so they notice every field that is gone.
 
     from_log: bool
     _open_questions: set[tuple[str, str]] = field(default_factory=set)
@@ -75,7 +78,8 @@ class FitCheck:
         return list(dict.fromkeys(found))
 
     def _find_best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
-        """Return the misfits between a writer's alternative and the reader's best match for it."""
+        """Return the mismatches between one alternative of the writer's union and the reader's alternative that fits
+        best."""
         # The alternative is part of the writer's union.
         near = [each for each in reader.list_alternatives() if _type_fits(each.type, option.type)]
         tried = [list(self._compare_type(option, each, path)) for each in near]
@@ -202,7 +206,8 @@ _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
 def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
-    """Return by name how tight each bound of a schema is, such as `minimum`. A higher value is tighter."""
+    """Return the bounds of a JSON Schema by keyword, such as `minimum`, as numbers that are higher for tighter
+    bounds."""
     # An exclusive bound is tighter. The values of a writer's enum count as bounds, too.
     words = node.keywords
     found = {
@@ -234,7 +239,8 @@ def _format_bound(name: str, bound: Bound) -> str:
 
 
 def _find_extra_schema(writer: SchemaNode) -> Any:
-    """Return the schema of unnamed fields that the writer may add to an object, or None if it adds none."""
+    """Return the JSON Schema of fields that the writer may add to an object without naming them, or None if it adds
+    none."""
     # A class adds none unless its schema says so. A schema without any named field is a mapping.
     given = writer.keywords.get("additionalProperties", None if writer.properties else True)
     return None if given is False else given

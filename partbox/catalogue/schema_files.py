@@ -28,7 +28,8 @@ def build_document(form: EventForm) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
-    """Write a JSON Schema file for each event type. Return the numbers of files written and up to date."""
+    """Write a JSON Schema file for each event type. Return the numbers of files that were written and that were up to
+    date."""
     # PartboxError is raised if a file cannot be written. Other files in the folder are left alone.
     texts = {folder / build_file_name(form): encode_json(build_document(form)) for form in forms}
     changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}

@@ -12,8 +12,10 @@ _WITHOUT_VALUE: Final = ("Expected ", "Object missing ", "Object contains unknow
 
 
 class MsgspecReader:
-    """A converter of payloads into instances of one msgspec Struct or attrs class, by msgspec. Validators of attrs run.
-    Converters of attrs run only for values that are given."""
+    """A converter of event payloads into instances of one msgspec Struct or attrs class.
+
+    The conversion is done by msgspec. Validators of attrs run. Converters of attrs run only for values that are
+    given."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -51,7 +53,8 @@ class MsgspecReader:
 
 
 def _describe_problem(error: Exception) -> str:
-    """Return an error text for the first part of the payload that does not fit, without its value."""
+    """Describe where and why a payload does not fit its class, without quoting the payload's value."""
+    # Only the first part that does not fit is described.
     said, _, place = str(error).partition(" - at ")
     said = make_visible(said) if said.startswith(_WITHOUT_VALUE) else "it is not valid"
     return f"{place.strip('`').removeprefix('$.') or 'payload'}: {said}"

@@ -10,8 +10,9 @@ from partbox.text.printing import make_visible
 
 
 class PydanticReader:
-    """A converter of payloads into instances of one type, by pydantic. From JSON, even a strict model accepts texts for
-    times, UUIDs and Decimals."""
+    """A converter of event payloads into instances of one type, by pydantic.
+
+    From JSON, even a strict model accepts texts for times, UUIDs and Decimals."""
 
     def __init__(self, cls: Any) -> None:
         try:
@@ -42,7 +43,8 @@ class PydanticReader:
 
 
 def _describe_problem(error: PydanticValidationError) -> str:
-    """Return an error text for the first part of the payload that does not fit, without its value."""
+    """Describe where and why a payload does not fit its class, without quoting the payload's value."""
+    # Only the first part that does not fit is described.
     first, *others = error.errors(include_url=False, include_input=False, include_context=False)
     place = make_visible(".".join(map(str, first["loc"]))) or "payload"
     return f"{place}: {make_visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

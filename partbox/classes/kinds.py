@@ -11,25 +11,25 @@ from partbox.platform import library
 
 
 class DataclassInstance(Protocol):
-    """An instance of a dataclass, including pydantic's dataclasses."""
+    """The static type of instances of any dataclass, including pydantic's dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 class ModelInstance(Protocol):
-    """An instance of a pydantic model."""
+    """The static type of instances of any pydantic model."""
 
     __pydantic_validator__: ClassVar[Any]
 
 
 class StructInstance(Protocol):
-    """An instance of a msgspec.Struct."""
+    """The static type of instances of any msgspec.Struct."""
 
     __struct_fields__: ClassVar[tuple[str, ...]]
 
 
 class AttrsInstance(Protocol):
-    """An instance of an attrs class."""
+    """The static type of instances of any class made by attrs."""
 
     __attrs_attrs__: ClassVar[Any]
 
@@ -38,7 +38,9 @@ Instance = DataclassInstance | ModelInstance | StructInstance | AttrsInstance
 
 
 class ClassKind(Enum):
-    """The kind of a payload class. The value is the name of the kind for error messages."""
+    """The library by which a payload class is made, such as pydantic or attrs."""
+
+    # The value is the name of the kind for error messages.
 
     PYDANTIC = "pydantic model"
     DATACLASS = "dataclass"
@@ -48,7 +50,8 @@ class ClassKind(Enum):
 
 @lru_cache(maxsize=1024)
 def kind_of(cls: Any) -> ClassKind | None:
-    """Return whether a class is a pydantic model, dataclass, msgspec.Struct or attrs class, or None."""
+    """Return the kind of a payload class (pydantic model, dataclass, msgspec.Struct or attrs class), or None for
+    others."""
     # The result is None for any other class or object. A pydantic dataclass is a dataclass.
     if not isinstance(cls, type):
         return None

@@ -16,14 +16,17 @@ class UnreadableError(TypeError):
 
 
 class Reader(Protocol):
-    """A converter of payloads into instances of one class. `from_json` and `from_python` raise UnfitError for a payload
-    that does not fit."""
+    """A converter of event payloads into instances of one class.
+
+    `from_json` and `from_python` raise UnfitError for a payload that does not fit."""
 
     def from_json(self, text: bytes) -> Any:
         """Convert a stored payload into an instance of the class. Raise NotJsonError if it cannot be parsed."""
 
     def from_python(self, value: Any) -> Any:
-        """Convert a decoded payload, or an instance, into an instance of the class."""
+        """Convert a payload of Python objects, such as a dict, into an instance of the class.
+
+        The payload may also be an instance already."""
 
     def build_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the payloads. Raise UnreadableError if a part has none."""

@@ -34,9 +34,10 @@ ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
-    """A command or a group of commands. `help_line` is its help, listed under the heading `panel`. With
-    `takes_settings`, each setting is an option of the command. With an `extra`, the command comes from another
-    distribution."""
+    """A command, or a group of commands, of the program `partbox`.
+
+    `help_line` is its help, listed under the heading `panel`. With `takes_settings`, each setting is an option of the
+    command. With an `extra`, the command comes from another distribution."""
 
     panel: str
     name: str
@@ -52,7 +53,7 @@ class CommandEntry(NamedTuple):
 
     @property
     def function(self) -> Any:
-        """The Python function that runs the command, or None if the command's extra is not installed."""
+        """The Python function that runs the command, or None if the package with the command is not installed."""
         # A group of commands has no such function.
         if self.extra is None:
             return getattr(self.module, self.module.__name__.rpartition(".")[2])

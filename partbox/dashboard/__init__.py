@@ -43,7 +43,8 @@ def build_routes(
     siblings: Siblings = tuple,
     lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
-    """Return the routes of the dashboard for a Starlette application, which must come after its other routes."""
+    """Return the dashboard's routes for a Starlette application."""
+    # The routes must come after all other routes of the application.
     # `overview_cache` may be shared, and is read only while somebody watches. Lists, actions and doctor connect to
     # `dsn()`. `siblings` are the databases of the node, if it has several.
     diagnosis = Diagnosis(lambda: examine_outbox(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
@@ -68,7 +69,8 @@ def build_pages(
     overview_cache: CachedOverview,
     siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
-    """Return the routes of a worker's dashboard. Only the holder of the token in the setting `http_token` may act."""
+    """Return the routes of the dashboard that a worker process serves."""
+    # Only the holder of the token in the setting `http_token` may act.
     # Without that setting nobody may act. The dashboard is served at `address`.
     allowed = build_access(address, settings.http_token, payloads=settings.http_payloads)
     lags = DayOfLags()
@@ -84,8 +86,9 @@ def serve_standalone(
     token: str | None,
     labels: Callable[[], ProcessLabels] = make_process_labels,
 ) -> Iterator[str]:
-    """Serve the dashboard by itself, and yield its URL. Whoever has the URL may act, because the URL carries `token`,
-    or a new token if that is None. Raise PartboxError if the page cannot be served at the address."""
+    """Serve the dashboard on an HTTP server of its own, and yield its URL. Raise PartboxError if that fails."""
+    # Every user who has the URL may act, because the URL carries `token`, or a new token if that is None. PartboxError
+    # is raised if the page cannot be served at the address.
     allowed = build_access(where, token, new=True, payloads=settings.http_payloads)
     lags = DayOfLags()
     with closing(CachedOverview(settings, dsn)) as overview_cache:
@@ -101,8 +104,9 @@ def serve_standalone(
 
 
 class MountedPage:
-    """The dashboard as an ASGI application, for mounting in another one at any path. `may` decides about the rights of
-    each request. The page reads the database while somebody watches."""
+    """The dashboard as an ASGI application, for mounting in another application at any path.
+
+    `may` decides about the rights of each request. The page reads the database while somebody watches."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
         self._overview_cache = CachedOverview(settings, dsn)

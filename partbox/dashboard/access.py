@@ -40,15 +40,15 @@ class Refusal:
 
 
 class Guard(Protocol):
-    """A judge of all requests to a dashboard: it decides who may look and who may act."""
+    """The access control of a dashboard, which decides who may look and who may act."""
 
     @property
     def has_unlock_token(self) -> bool | None:
-        """True if a token unlocks actions, False if nobody has a token, None if the guard uses no tokens."""
+        """True if a token permits actions, False if nobody has a token, None if rights do not depend on tokens."""
 
     @property
     def guards_all(self) -> bool:
-        """True if even the dashboard's empty page, without data, is only for users with the right to look."""
+        """True if even the dashboard's empty HTML page is refused to users without the right to look."""
 
     async def judge_request(self, request: Request, action: Action) -> str | Refusal:
         """Return the identity of the user if the request may perform this action, else the refusal."""
@@ -56,8 +56,10 @@ class Guard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rights on a dashboard that a token gives. If `token` is None, nobody may act. `is_open_to_look` means that
-    only this machine can reach the page. `may_see_payloads` lets the holder of the token see payloads."""
+    """The access control of a dashboard by a secret token."""
+
+    # If `token` is None, nobody may act. `is_open_to_look` means that only this machine can reach the page.
+    # `may_see_payloads` lets the holder of the token see payloads.
 
     token: str | None
     is_open_to_look: bool
@@ -95,7 +97,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationAccess:
-    """The rights on a dashboard inside an application, whose function `may` decides. The function may block."""
+    """The access control of a dashboard inside an application, whose function `may` decides."""
+
+    # The function may block.
 
     may: May
     has_unlock_token: None = None
@@ -110,8 +114,8 @@ class ApplicationAccess:
 
 
 def build_access(address: Address, chosen: str | None, *, new: bool = False, payloads: bool = False) -> Access:
-    """Return the rights on a dashboard served at `address`. The token is `chosen`, else a new one if `new`, else none.
-    Raise SettingsError if the chosen token is easy to guess."""
+    """Return the access control of a dashboard by token. Raise SettingsError if the chosen token is easy to guess."""
+    # The dashboard is served at `address`. The token is `chosen`, else a new one if `new`, else none.
     # Acting always needs the token. Looking needs no token if only this machine can reach the page, and the token
     # otherwise, because error texts and aggregate ids are shown. A host name that was made to point here (DNS
     # rebinding) is refused without the token. With the token, the name may be that of a reverse proxy on this machine.

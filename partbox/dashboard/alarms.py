@@ -18,7 +18,7 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 
 
 def find_alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
-    """Yield the problems of a subscription to show on its dashboard."""
+    """Yield the problems of a subscription that its dashboard shows, such as a lack of worker processes."""
     # `unowned_for` is the number of seconds since every partition had an owner, and `at` is the present time.
     living = [instance for instance in cluster.instances if not instance.expired]
     some = f"{format_count(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
@@ -54,7 +54,8 @@ def find_alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[
 
 
 def find_remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield a subscription's problems in short for the dashboard of another one, if any of its events wait."""
+    """Yield a subscription's problems in short form, for the dashboards of other subscriptions."""
+    # Nothing is yielded unless some events of the subscription wait.
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:

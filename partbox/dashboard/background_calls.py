@@ -19,7 +19,8 @@ FRESH = 1.5  # seconds
 
 
 async def run_in_background(work: Callable[[], T]) -> T:
-    """Run `work()` in a thread, and return its result or raise its error. A cancelled caller does not wait."""
+    """Run `work()` in a thread, and return its result or raise its error."""
+    # A caller that is cancelled does not wait for the thread.
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -42,13 +43,16 @@ async def run_in_background(work: Callable[[], T]) -> T:
 
 
 class SingleFlight:
-    """A cache that asks the database once for an answer that many viewers want. It belongs to one event loop."""
+    """A short-lived cache, by which many viewers of a page share one query of the database.
+
+    A cache belongs to one event loop."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def share_call(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of `work(*arguments)`, shared with equal calls that run or are younger than FRESH."""
+        """Return the result of `work(*arguments)`, shared with equal calls of the last moments."""
+        # A call is shared while it runs, and until FRESH seconds after its start.
         # Failures are not kept.
         question, now = (work, repr(arguments)), time.monotonic()
         self._answers = {
@@ -68,12 +72,13 @@ class SingleFlight:
 
 
 class ClientGone(PartboxError):
-    """An error that ends a long action because the client that ordered it has disconnected."""
+    """Error: a long action was ended because the client that ordered it has disconnected."""
 
 
 async def stream_progress(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
-    """Run `work(progress=…)` in the background, and yield lines of JSON: `{"done": …, "total": …}` after each chunk,
-    and `{"finished": …}` or `{"error": …}` at the end. Call `on_end()` in both cases."""
+    """Run `work(progress=…)` in the background, and yield its progress and result as lines of JSON."""
+    # The lines are `{"done": …, "total": …}` after each chunk, and `{"finished": …}` or `{"error": …}` at the end.
+    # `on_end()` is called in both cases.
     loop, client_gone = asyncio.get_running_loop(), threading.Event()
     lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 

@@ -63,8 +63,10 @@ class _SubscriptionView:
 
 
 class Diagnosis:
-    """The examinations of the database by doctor's checks, which all viewers of a dashboard share. `report` is the
-    newest report, None before the first. `error` is the reason why the last examination failed, or None."""
+    """The newest results of doctor's checks of the database, which all viewers of a dashboard share.
+
+    `report` is the newest report, None before the first. `error` is the reason why the last examination failed, or
+    None."""
 
     def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
         self._examine = examine
@@ -75,7 +77,8 @@ class Diagnosis:
         self.error: str | None = None
 
     def begin_if_due(self) -> None:
-        """Start the next examination if it is due. Called in the event loop while the page is watched."""
+        """Start the next run of doctor's checks, if it is due and none is running."""
+        # This is called in the event loop while the page is watched.
         # Only one examination runs at a time.
         if (self._running is None or self._running.done()) and self._clock() >= self._next_due:
             self._running = asyncio.create_task(self._run_examination())
@@ -99,7 +102,9 @@ class Diagnosis:
 
 
 class Feed:
-    """A source of the data that a dashboard shows (a frame), for one event loop. While `keep_refreshing` is entered,
+    """A source of the data that a dashboard shows, refreshed from the database while somebody watches.
+
+    The data of one page is called a frame. A feed is for one event loop. While `keep_refreshing` is entered,
     `build_frame` changes after each `await_refresh`. Without `diagnosis`, doctor does not run."""
 
     def __init__(

@@ -28,7 +28,8 @@ ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessBadge]]
 
 
 def make_process_labels() -> ProcessLabels:
-    """Return a function that labels each process with a letter and a colour when it first sees the process."""
+    """Return a function that gives each process a letter and a colour of its own for display."""
+    # A process gets them when the function first sees it.
     roster = Roster()
 
     def labels(instances: Iterable[Instance]) -> dict[UUID, ProcessBadge]:
@@ -39,7 +40,8 @@ def make_process_labels() -> ProcessLabels:
 
 
 def from_roster(roster: Roster) -> ProcessLabels:
-    """Return a function that labels processes with the letters and colours that another view has assigned."""
+    """Return a function that looks up the letters and colours of processes in `roster`."""
+    # Another view has assigned the letters and colours.
     # A process without a label is shown as unknown.
     return lambda instances: {each.instance_id: roster.find_badge(each.instance_id) for each in instances}
 
@@ -63,7 +65,7 @@ def _build_entry(each: Cluster) -> dict[str, Any]:
 def build_subscription(
     cluster: Cluster, labels: Mapping[UUID, ProcessBadge], point: ChartPoint, happenings: Iterable[NewsItem]
 ) -> dict[str, Any]:
-    """Return the data of one subscription for the dashboard, as plain data."""
+    """Return all data that the dashboard shows about one subscription, as plain data for JSON."""
     # Lists about partitions have their values in order of the partitions.
     names = find_node_names(cluster.instances)
     places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}

@@ -32,7 +32,9 @@ SAMPLE_INTERVAL = 60.0
 
 
 class ChartPoint(NamedTuple):
-    """The values of a subscription's charts at one moment. Rates are per second, and `lag` is in seconds."""
+    """The values of a subscription's charts at one moment."""
+
+    # Rates are per second, and `lag` is in seconds.
 
     published: float | None
     delivered: float | None
@@ -48,7 +50,7 @@ class History:
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
     def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
-        """Add the present rates, lag and open events of a subscription as a chart point, and return the point."""
+        """Add the current rates, lag and number of open events to a subscription's charts, and return the new point."""
         # Dead events do not count as open. The first point has no rates.
         if self._last_at is not None and (at - self._last_at).total_seconds() > GAP:
             self.points.clear()
@@ -61,8 +63,10 @@ class History:
 
 
 class DayOfLags:
-    """A record of the longest lag of each subscription in every five minutes of the last day, and of its newest lag.
-    Any thread may call. After `start_sampling`, samples are taken even while nobody watches."""
+    """The longest lag of each subscription in every five minutes of the last day.
+
+    A lag is the age of the oldest unfinished event. The newest lag of each subscription is recorded, too. Any thread
+    may call. After `start_sampling`, samples are taken even while nobody watches."""
 
     def __init__(self, interval: float = SAMPLE_INTERVAL) -> None:
         self._interval = interval
@@ -73,7 +77,8 @@ class DayOfLags:
         self._sampler: threading.Thread | None = None
 
     def start_sampling(self, overview_cache: CachedOverview) -> None:
-        """Start a thread that samples all lags once a minute until the cache is closed, unless one runs."""
+        """Start a thread that records the lags of all subscriptions once a minute, unless it runs already."""
+        # The thread runs until the cache is closed.
         if self._sampler is None:
             self._sampler = threading.Thread(
                 target=self._sample_repeatedly, args=[overview_cache], name="lags", daemon=True
@@ -81,7 +86,7 @@ class DayOfLags:
             self._sampler.start()
 
     def record_lags(self, overview: Overview) -> None:
-        """Record the lags of all subscriptions in one overview, and drop subscriptions that no longer exist."""
+        """Record the current lag of every subscription, and forget subscriptions that no longer exist."""
         bar = int(overview.at.timestamp() // STEP)
         with self._lock:
             self._newest_lags = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
@@ -94,7 +99,8 @@ class DayOfLags:
                 del self._bars[gone]
 
     def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """Return the `most` subscriptions with the longest lags, the worst first, as `(name, newest lag, lags)`."""
+        """Return the `most` subscriptions with the longest lags, the worst first."""
+        # Each is a tuple `(name, newest lag, lags)`.
         # Lags are in seconds. `lags` has the longest lag in every five minutes of a day until the last sample, and None
         # where no sample was taken.
         with self._lock:
@@ -115,7 +121,9 @@ class DayOfLags:
 
 
 class PageNews(NewsFeed):
-    """The latest news of a subscription for the dashboard, found by comparing two overviews."""
+    """The dashboard's list of recent changes of a subscription, such as workers that joined.
+
+    The changes are found by comparing two overviews."""
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
@@ -123,7 +131,7 @@ class PageNews(NewsFeed):
         self._labels: Mapping[UUID, ProcessBadge] = {}
 
     def note_changes(self, cluster: Cluster, labels: Mapping[UUID, ProcessBadge], at: datetime) -> None:
-        """Add news about all changes of a subscription since the last overview. The first overview gives none."""
+        """Add a news item for each change of a subscription since the last call. The first call adds none."""
         if self._last_cluster is not None:
             for kind, text in _find_differences(self._last_cluster, cluster, {**self._labels, **labels}):
                 self.add_item(text, kind, at)

@@ -30,9 +30,11 @@ Filters = dict[str, str]
 
 
 class OperatorActions:
-    """The dashboard's actions for operators, by URL path. Each of `actions` returns the number of records `list_done`,
-    and the records that `failed` with the reason. Each of `bulk_actions` acts on all dead records that match filters.
-    If its `progress` callback raises, the action ends between two chunks."""
+    """The actions that operators can perform on the dashboard, such as replaying dead records.
+
+    The keys of `actions` and `bulk_actions` are URL paths. Each of `actions` returns the number of records that are
+    `done`, and the records that `failed` with the reason. Each of `bulk_actions` acts on all dead records that match
+    filters. If its `progress` callback raises, the action ends between two chunks."""
 
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dead = dead = DeadRecords(dsn, settings)
@@ -60,7 +62,7 @@ class OperatorActions:
         }
 
     def list_dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
-        """Return a page of a subscription's dead records, oldest first, and the number of all."""
+        """Return a page of a subscription's dead records, oldest first, and the total number."""
         # `next` is null on the last page.
         found = self._dead.list(**filters, limit=PAGE + 1, after=after, subscription=subscription)
         page = found[:PAGE]
@@ -86,7 +88,7 @@ class OperatorActions:
         }
 
     def list_done(self, subscription: str | None) -> list[Plain]:
-        """Return the latest actions that operators have performed, in this subscription or, if None, in all."""
+        """Return the latest actions of operators on a subscription, or on all subscriptions if None."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [
             build_plain(each, "at", "action", "subscription", "count", who=cut_text(each.who), on=_format_object(each))
@@ -94,7 +96,8 @@ class OperatorActions:
         ]
 
     def list_blocked(self, subscription: str, limit: int) -> Plain:
-        """Return the aggregates of a subscription that have been blocked the longest, at most MOST_KEYS."""
+        """Return up to `limit` aggregates of a subscription that have been blocked the longest."""
+        # There are at most MOST_KEYS of them.
         # `more` is True if there are others.
         limit = min(limit, MOST_KEYS)
         found = self._blocked.list(limit + 1, subscription=subscription)

@@ -42,7 +42,7 @@ def format_error(error: Exception, most: int = LONG) -> str:
 
 
 def build_plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
-    """Convert the named attributes of an object into plain data for JSON, and add `others` unchanged."""
+    """Convert the named attributes of an object into a dict for JSON, with `others` added unchanged."""
     # Texts are cut, and times are in ISO form.
     return {name: _to_plain(getattr(found, name)) for name in names} | others
 

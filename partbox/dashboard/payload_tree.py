@@ -13,7 +13,8 @@ SHOWN = 1 << 16
 
 
 def build_tree(payload: str | bytes | None) -> dict[str, Any]:
-    """Convert a payload into `{"tree": node}`, or into text or hexadecimal bytes if it is too large or not JSON."""
+    """Convert a payload into a tree for display, or into text or hexadecimal bytes if it is too large or not JSON."""
+    # The tree is `{"tree": node}`.
     # `whole` is False if the payload was cut.
     if isinstance(payload, bytes):
         return {"bytes": payload[:SHOWN].hex(" "), "whole": len(payload) <= SHOWN}

@@ -48,8 +48,8 @@ class Problem:
     since: datetime | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the problem as plain data for JSON, with short texts, and with remedies divided into
-        `split_remedy`."""
+        """Return the problem as plain data for JSON, with its texts cut to a length for display."""
+        # `split_remedy` divides each remedy into commands and texts.
         return asdict(self) | {
             "text": _format_line(self.text),
             "since": self.since and self.since.isoformat(),
@@ -59,7 +59,8 @@ class Problem:
 
 
 def merge_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """Merge problems that more than a few other subscriptions have in common into one for each kind."""
+    """Merge a problem that many other subscriptions have, too, into a single entry."""
+    # This is done for each kind of problem that more than FEW subscriptions have.
     # The problem of the subscription with the most waiting events stands for all.
     kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [
@@ -107,7 +108,8 @@ def select_problems(
 
 
 def split_remedy(remedy: str) -> Iterator[tuple[str, bool]]:
-    """Yield the commands in a remedy and the texts around them in order, as `(text, True for a command)`."""
+    """Yield the commands in a remedy's text, and the texts between them, in order."""
+    # Each item is `(text, True for a command)`.
     end = 0
     for found in _COMMAND.finditer(remedy):
         if found.start() > end:

@@ -25,7 +25,8 @@ class RecordViews:
         self._search = RecordSearch(dsn, settings)
 
     def find_records(self, what: str | None, before: int | None, filters: dict[str, Any]) -> Plain:
-        """Search for records, and return a page of results, newest first. `before` is null if there are no more."""
+        """Search for records, and return one page of results, newest first."""
+        # In the page, `before` is null if there are no more results.
         found = self._search.find(what, limit=PAGE, before=before, **filters)
         records = [_build_row(each) for each in found.records]
         return build_plain(found, "at", "meant", "before", "read_since", others=[*found.others], records=records)

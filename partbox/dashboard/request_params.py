@@ -19,7 +19,9 @@ Text = Annotated[str, StringConstraints(max_length=20_000)]
 
 
 class ActionParams(BaseModel):
-    """The parameters of an operator's action from the body of a POST. Each action uses the fields that it needs."""
+    """The parameters of an operator's action, from the body of a POST request."""
+
+    # Each action uses the fields that it needs.
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -244,7 +244,9 @@ class PageRoutes:
 
 
 class _EventStream(StreamingResponse):
-    """An HTTP response of server-sent events that calls `ended` exactly once at its end, even if nothing was sent."""
+    """An HTTP response of server-sent events that calls a function exactly once when the stream ends.
+
+    The function `ended` is called even if nothing was sent."""
 
     def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
         super().__init__(content, headers=DATA | EVENTS)

@@ -96,7 +96,7 @@ def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
 
 
 def array_literal(values: Iterable[object]) -> str:
-    """Return numbers, booleans or snapshots as the text of a PostgreSQL array, such as `{"1","2"}`."""
+    """Format numbers, booleans or transaction snapshots as a PostgreSQL array, such as `{"1","2"}`."""
     # The values are not escaped. None becomes null.
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
@@ -140,7 +140,7 @@ def _build_error(conn: Conn, result: PGresult) -> Error:
 
 @lru_cache(maxsize=256)
 def _number_parameters(name: str, schema: str, planned: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Replace the parameter names of an SQL query by numbers. Return its text and the names in order."""
+    """Replace the named parameters of an SQL query by `$1`, `$2` and so on. Return its text and the names in order."""
     # A name becomes `$1` and so on, or its integer in `planned`.
     numbers = dict(planned)
     names: list[str] = []

@@ -61,22 +61,26 @@ default_dsn: Callable[[], str] | None = None
 
 
 class NoDsnError(psycopg.OperationalError):
-    """Error: the application's function that supplies the database address (DSN) failed or returned none. Workers
-    retry, as they do if a server does not answer."""
+    """Error: the application's function that supplies the database address (DSN) failed or returned none.
+
+    Workers retry, as they do if a server does not answer."""
 
 
 class PoolerRefusedError(psycopg.OperationalError):
-    """Error: a connection pooler refused the startup options, and the setting `pooler` is not set."""
+    """Error: a connection pooler refused the session options, so the setting `pooler` is needed."""
 
 
 class TransientSchemaError(SchemaError):
-    """Error: the outbox's schema cannot be used at the moment, because it is being recreated or a privilege is missing.
+    """Error: the outbox's schema cannot be used yet, because it is being recreated or a privilege is missing.
+
     A running worker waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DsnSource:
-    """A callable that resolves the given DSN anew for each connection, and that can be passed to other processes."""
+    """A callable that returns the database address (DSN), resolved anew for each connection."""
+
+    # The callable can be passed to other processes.
 
     dsn: Dsn | None
 
@@ -142,10 +146,11 @@ def _describe_source(source: Callable[[], str]) -> str:
 
 
 def build_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
-    """Return the libpq parameters for a new connection: the DSN's own, and timeouts derived from `lease` in seconds.
+    """Return the libpq parameters for a new connection: the parameters of the DSN, and timeouts.
 
     The DSN takes precedence except for `target_session_attrs`. With `pooler` no session options are sent: a transaction
     pooler would refuse them or leak them to other clients, so the role must carry them. `more` adds options."""
+    # The timeouts are derived from `lease`, in seconds.
     # A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     # than half of it.
     whole = max(2, int(lease))
@@ -178,8 +183,9 @@ def build_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: s
 
 
 class BinaryCursor(PlainCursor[Any]):
-    """A cursor that fetches results in binary format, independent of settings such as `DateStyle`. It suits poolers,
-    because no startup option is sent."""
+    """A cursor that fetches results in binary format, independent of settings such as `DateStyle`.
+
+    The cursor suits poolers, because no startup option is sent."""
 
     def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
@@ -289,7 +295,7 @@ def _describe_refusal(error: psycopg.OperationalError) -> str:
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
-    """Return whether a standby server answers at this DSN. False also if no server answers."""
+    """Return True if a standby server answers at this DSN, and False also if no server answers."""
     # Call it after `connect` found no primary.
     kwargs = build_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
@@ -300,7 +306,7 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
 
 
 def check_server(conn: Conn, schema: str) -> None:
-    """Raise `SchemaError` unless this server is the right primary and the role may read record ids."""
+    """Raise `SchemaError` if this server is a standby, has only a copy of the schema, or denies reading record ids."""
     # The right primary is that of the cluster that wrote the cursors: a logical copy of the schema has the cursors of
     # another cluster. A lost witness of the marker is written again, if the role may do so and no transaction is open.
     row = conn.execute(load_query("marker", schema), {}).fetchone() or (True, False, False)

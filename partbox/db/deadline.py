@@ -41,8 +41,10 @@ def deadline_for_lease(lease: float) -> float:
 
 
 class Deadline:
-    """A time limit in seconds (`inf` for none) for each SQL statement of a connection, which is cut when a statement
-    takes longer. Each statement runs in a `with` block of the object. `is_cut` is True after the socket was shut."""
+    """A time limit for each SQL statement of a connection, which is cut when a statement takes longer.
+
+    The limit is in seconds (`inf` for none). Each statement runs in a `with` block of the object. `is_cut` is True
+    after the socket was shut."""
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
@@ -60,7 +62,7 @@ class Deadline:
         self._expires_at = inf
 
     def shorten(self, limit: float) -> None:
-        """Lower the time limit of statements to `limit` seconds, for the running one too."""
+        """Lower the time limit of the running statement and of all later ones, in seconds."""
         # An infinite limit stays.
         if self.limit < inf:
             self.limit = min(self.limit, limit)
@@ -69,7 +71,7 @@ class Deadline:
             self._expires_at = min(self._expires_at, time.monotonic() + self.limit)
 
     def cut_if_overdue(self) -> None:
-        """Shut the connection's socket if its statement is overdue at two checks in a row."""
+        """Shut the connection's socket if its statement exceeds the time limit at two checks in a row."""
         # At the first check the answer may have arrived already: its thread may wait for a handler that holds the GIL,
         # or the whole process was stopped.
         until = self._expires_at
@@ -116,7 +118,9 @@ NO_DEADLINE: Final = Deadline(None, inf)
 
 
 class _Watchdog:
-    """A daemon thread that cuts connections with overdue statements. It runs only while there are deadlines."""
+    """A background thread that cuts connections whose SQL statements exceed their time limits.
+
+    The thread is a daemon. It runs only while there are deadlines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -165,7 +169,9 @@ call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
-    """A connection that is cut if the server does not answer in time, and that holds the state of its session."""
+    """A database connection that is cut if the server does not answer within a time limit."""
+
+    # The attributes hold the state of the connection's session.
 
     deadline: Deadline = NO_DEADLINE
     is_lent: bool = False  # an application's code uses it too, and may change how values are converted
@@ -218,7 +224,9 @@ class WatchedConnection(PlainConnection[Any]):
 
 
 class WatchedAsyncConnection(AsyncPlainConnection[Any]):
-    """An asyncio connection that is cut if the server does not answer in time. The application uses it too."""
+    """An asyncio database connection that is cut if the server does not answer within a time limit."""
+
+    # The application uses the connection, too.
 
     deadline: Deadline = NO_DEADLINE
 

@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _with_methods_of(module: str) -> Callable[[Kind], Kind]:
-    """Return a class decorator that protects a psycopg class from patches by other libraries."""
+    """Return a class decorator that gives a psycopg subclass the unpatched methods of its base class."""
     # Tracers wrap `Connection.connect`, which then returns a proxy or a connection whose cursors change the text of
     # each statement, as sqlcommenter does. Others replace `Cursor.execute`. Methods that call `super()` or that a
     # decorator makes are inherited.

@@ -45,7 +45,7 @@ def _load_queries(queries: Path | None = None) -> dict[str, str]:
 
 
 def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
-    """Fill in the placeholders of an SQL text: object names, other named queries, and `more`."""
+    """Fill in the placeholders of an SQL text with object names, other queries and the values in `more`."""
     # The names refer to the schema's objects.
     return _compose_parts(text, {**_schema_names(schema, "%"), **more})
 
@@ -88,14 +88,15 @@ def load_plain_query(name: str, schema: str) -> bytes:
 
 
 def load_script(name: str, **parts: compose.Composable) -> bytes:
-    """Return the SQL of a named query, or of several, to send in one message without parameters."""
+    """Return the SQL of one or several statements, to send in one message without parameters."""
+    # The text is that of the named query.
     # Names refer to the default schema.
     return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
 def load_query(name: str, schema: str, queries: Path | None = None) -> bytes:
-    """Return the SQL of a named query for the schema, ready for parameters."""
+    """Return the SQL of the query `name` for a schema, to be run with parameters."""
     # Another distribution passes the folder of its own named queries as `queries`.
     # The schema's names are filled in, and percent signs in names are doubled.
     return _compose_parts(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
@@ -141,7 +142,7 @@ def fetch_one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple
 
 
 def fill_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
-    """Return the SQL of a named query with `parts` filled in, ready for parameters."""
+    """Return the SQL of the query `name` with its placeholders replaced by `parts`, to be run with parameters."""
     # Only an import uses this, because it reads a table with a given name: see `sql/queries/imports.sql`.
     # The parts are for placeholders other than the schema's names.
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}

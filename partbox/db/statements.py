@@ -56,7 +56,8 @@ published_marks = partial(load_query, "published_marks", "partbox")
 
 
 def build_restored_marks(marks: str) -> bytes:
-    """Return SQL that stores the marks of published batches again after a reset of the session settings."""
+    """Return SQL that restores the list of published batches after a reset of the session's settings."""
+    # The list is the `marks` in the setting `partbox.published`.
     # One statement stores all marks.
     return load_script("published_anew", marks=Literal(marks))
 

@@ -14,7 +14,10 @@ FRESH = 1.5  # seconds for which a partition counts as just moved
 
 
 class ActivityFeed(NewsFeed):
-    """A feed of the demo's news, which counts joins of processes and moves of partitions. `notify` gets each item."""
+    """A feed of the demo's news, such as processes that join and partitions that change their owner.
+
+    - The feed counts the joins and the moves.
+    - `notify` gets each item."""
 
     def __init__(self, roster: Roster, notify: Callable[[NewsItem], None]) -> None:
         super().__init__()
@@ -38,7 +41,8 @@ class ActivityFeed(NewsFeed):
         self.report_news(text)
 
     def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
-        """Add the text `how` as a news item, with the name of the departing process in the place of the braces."""
+        """Report in the news that a process departs and that its partitions go to others."""
+        # The item is the text `how`, with the name of the process in the place of the braces.
         # The process's partitions move from the time `at` on, by default from now on.
         self._reported_departures.add(process.instance_id)
         if process.partitions:
@@ -61,7 +65,7 @@ class ActivityFeed(NewsFeed):
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < FRESH)
 
     def observe_cluster(self, cluster: Cluster, at: float) -> None:
-        """Compare an overview with the last one, and add news items about the differences."""
+        """Compare the state of the cluster with the state before, and report the differences as news."""
         # `at` is the monotonic time of this overview.
         self._roster.add_processes(each.instance_id for each in cluster.instances)
         self._report_joined(cluster, at)

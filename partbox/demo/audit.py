@@ -19,8 +19,11 @@ DELIVERY: Final = struct.Struct("<qBBHiqqq24x")
 
 
 class RecordedDelivery(NamedTuple):
-    """One recorded call of the demo's handler. `step` counts from 1. `sent` and `handled` are monotonic nanoseconds of
-    this machine. `declined` means that the publishing transaction was rolled back."""
+    """One recorded call of the demo's handler.
+
+    - `step`: counts from 1
+    - `sent`, `handled`: monotonic nanoseconds of this machine
+    - `declined`: the publishing transaction was rolled back"""
 
     order: int
     step: int
@@ -38,7 +41,9 @@ class RecordedDelivery(NamedTuple):
 
 
 class DemoRecorder:
-    """The demo's handler, which records every delivery in a file. It is sent to the worker processes."""
+    """The demo's event handler, which records every delivery in a file.
+
+    - The handler is sent to the worker processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +93,8 @@ class DeliveryAudit:
         self._file.close()
 
     def expect_repeats(self, pid: int) -> None:
-        """Allow repeated deliveries after this process, which is about to be killed with unsaved events."""
+        """Expect repeated deliveries, because this process is about to be killed before it saves its progress."""
+        # Its unsaved events may be delivered again.
         self._killed.add(pid)
 
     def read_deliveries(self) -> list[RecordedDelivery]:
@@ -102,7 +108,8 @@ class DeliveryAudit:
         return [each for each in found if self._count_delivery(each)]
 
     def compare_orders(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
-        """Return the numbers of events published, lost and made up, by the shop's table of `(order, step)`."""
+        """Count the events that were published, lost, or delivered without having been published."""
+        # `orders` is the shop's table of `(order, step)`.
         published = received = 0
         for order, step in orders:
             self._grow_to(order)
@@ -163,7 +170,9 @@ class Throughput(NamedTuple):
 
 
 class DeliveryMeter:
-    """A meter of the demo's delivery rates and lags, with monotonic times."""
+    """A meter of how many events the demo delivers per second and how late.
+
+    - Times are monotonic."""
 
     def __init__(self, now: float) -> None:
         self._began = now

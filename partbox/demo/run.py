@@ -45,7 +45,10 @@ ACT_PAUSE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The arguments of the demo. `seconds` is 0 for a run until Ctrl-C. `dsn` is None for an embedded database."""
+    """The options of a demo run: duration, number of processes, event rate, kills and database.
+
+    - `seconds`: 0 for a run until Ctrl-C
+    - `dsn`: None for an embedded database"""
 
     seconds: float = 0.0
     processes: int = 4

@@ -19,8 +19,11 @@ MAX_BACKLOG = 0.5
 
 
 class Shop:
-    """The demo's publisher: a shop whose clerks work concurrently on the same orders. `rate` is in events per second.
-    `published` counts committed events, `rolled_back` counts events that no handler may get."""
+    """The demo's publisher: a shop whose clerks publish events about the same orders at the same time.
+
+    - `rate`: in events per second
+    - `published`: counts committed events
+    - `rolled_back`: counts events that no handler may get"""
 
     def __init__(self, outbox: Outbox, rate: float) -> None:
         self._outbox = outbox
@@ -40,7 +43,8 @@ class Shop:
             clerk.start()
 
     def close_shop(self) -> None:
-        """Stop publishing, and wait until every clerk has ended its transaction. Allowed if the shop is not open."""
+        """Stop publishing, and wait until every clerk has ended its transaction."""
+        # This is allowed if the shop is not open.
         self._closing.set()
         for clerk in self._clerks:
             if clerk.ident is not None:

@@ -15,8 +15,12 @@ CUT_SHORT = 130
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a demo run. `published` is by the shop's table, `delivered` by the handlers' records. `made_up`
-    events were delivered although rolled back. `cut_short` means that the last events were not awaited."""
+    """The result of a demo run: counts of events and errors, and the delivery lags.
+
+    - `published`: by the shop's table
+    - `delivered`: by the handlers' records
+    - `made_up`: events that were delivered although rolled back
+    - `cut_short`: the last events were not awaited"""
 
     published: int
     delivered: int

@@ -27,8 +27,12 @@ TOTALS = 7  # lines
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The state of the demo at one moment. `elapsed` is None until the shop opens. `seconds` is 0 for a run without an
-    end. `moved_partitions` are partitions that have just changed owner. `page` is the address of the live page."""
+    """The state of the demo at one moment, to be shown on the screen.
+
+    - `elapsed`: None until the shop opens
+    - `seconds`: 0 for a run without an end
+    - `moved_partitions`: partitions that have just changed owner
+    - `page`: the address of the live page"""
 
     elapsed: float | None
     seconds: float
@@ -140,7 +144,9 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """An output of frames and news. `show_frame` is called inside `live()`, the other methods at any time."""
+    """An output for the state and the news of the demo: a full-screen terminal, or plain lines.
+
+    - `show_frame` is called inside `live()`, the other methods at any time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)
@@ -153,7 +159,8 @@ class Screen:
         return self._live or nullcontext()
 
     def show_frame(self, frame: Frame) -> None:
-        """Draw the demo on a terminal. On other outputs, print its numbers in one line if the next line is due."""
+        """Draw the demo's state on a terminal, or print its numbers in one line on another output."""
+        # The line is printed if it is due.
         if self._live is not None:
             self._live.update(render_demo(frame, *self._console.size), refresh=True)
         elif frame.elapsed is not None and frame.elapsed >= self._due:

@@ -21,8 +21,9 @@ DATA: Final = "db"
 
 @contextmanager
 def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Create a temporary folder and a migrated schema, yield the DSN and the folder, and remove both at the end. Raise
-    SettingsError if the schema exists in a user's database."""
+    """Create a temporary folder and a database schema for the block, and remove both at the end."""
+    # The DSN and the folder are yielded, and the schema is migrated. Raise `SettingsError` if the schema exists in a
+    # user's database.
     # Without `dsn`, the database is a server in the folder, with these `options`.
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("demo"))
@@ -60,7 +61,8 @@ def _remove_schema(dsn: str, schema: str) -> None:
 
 @contextmanager
 def temporary_folder(program: str) -> Iterator[Path]:
-    """Yield a new temporary folder named for the program. For root, the embedded server's user can enter it."""
+    """Create a temporary folder for the block, and remove it at the end."""
+    # The folder is named for the program. For root, the embedded server's user can enter it.
     places = server_user.list_temporary_folders()
     if not places:
         usual = tempfile.gettempdir()

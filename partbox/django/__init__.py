@@ -10,8 +10,8 @@ __all__ = ["outbox"]
 
 
 def outbox() -> "Outbox":
-    """Return the outbox that the Django setting `PARTBOX["OUTBOX"]` names, set up for handlers in Django. Raise
-    ImproperlyConfigured if it cannot be used."""
+    """Return the outbox that the Django setting `PARTBOX["OUTBOX"]` names. Raise ImproperlyConfigured if that fails."""
+    # The outbox is set up for handlers in Django.
     from partbox.django.loading import load_outbox
 
     return load_outbox()

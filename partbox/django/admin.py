@@ -22,8 +22,9 @@ DEFAULT = "default"
 
 
 class ReadOnly(admin.ModelAdmin):
-    """The base class of partbox's Django admin pages: read-only, over the database of the setting PARTBOX, even if a
-    database router names another one."""
+    """The base class of partbox's read-only Django admin pages.
+
+    - The pages read the database of the setting PARTBOX, even if a database router names another."""
 
     show_full_result_count = False
     actions_selection_counter = True
@@ -68,8 +69,9 @@ class RecordAdmin(ReadOnly):
 
 
 class SubscriptionFilter(admin.SimpleListFilter):
-    """A filter of the admin page of dead records that always selects one subscription. A record may be dead in several
-    subscriptions, and the record id is the key here."""
+    """A filter for the Django admin page of dead records, so that the page always shows a single subscription.
+
+    A record may be dead in several subscriptions, and the record id is the key of the page."""
 
     title = "subscription"
     parameter_name = "subscription"
@@ -153,7 +155,7 @@ def _has_permission(request: HttpRequest, permission: str) -> bool:
 
 
 def _read_subscription(request: HttpRequest) -> str:
-    """Return the subscription that the list of dead records shows."""
+    """Return the name of the subscription whose dead records the admin page shows."""
     # The page of a record that was opened from the list keeps the subscription of the list.
     name = SubscriptionFilter.parameter_name
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(name, [DEFAULT])

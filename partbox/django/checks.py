@@ -25,7 +25,8 @@ def register() -> None:
 
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
-    """Check that the database is PostgreSQL, and that the outbox can be imported and uses the migrated schema."""
+    """Return Django check messages if the outbox cannot be imported, or its database or schema is the wrong one."""
+    # The database must be PostgreSQL, and the outbox must use the schema that is migrated.
     return [*_list_outbox_messages()]
 
 
@@ -70,7 +71,7 @@ def _warn_of_transactions(outbox: Outbox) -> Iterator[checks.CheckMessage]:
 
 
 def check_database(databases: Sequence[str] | None = None, **_: Any) -> Messages:
-    """Check that the schema in the database has the version of this partbox."""
+    """Return a Django warning if the database is unreachable, or its schema is of another version of partbox."""
     # A mismatch is only a warning, because `migrate` runs the checks before it migrates.
     chosen = config()
     if chosen.database not in (databases or ()):

@@ -21,8 +21,9 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The values of the Django setting PARTBOX: `outbox` such as "shop.outbox:outbox", and `database`, an alias of
-    DATABASES."""
+    """The values of Django's PARTBOX setting: the path of the outbox, the database alias and the schema.
+
+    `outbox` is a path such as "shop.outbox:outbox", and `database` is an alias of DATABASES."""
 
     outbox: str | None
     database: str
@@ -46,7 +47,7 @@ def config() -> Config:
 
 
 def table(name: str) -> str:
-    """Return the name of a partbox table with its schema, for `db_table` of a Django model."""
+    """Return the schema-qualified name of a partbox table, for the `db_table` of a Django model."""
     # Django does not change names in quotes.
     schema = config().schema.replace('"', '""')
     return f'"{schema}"."{name}"'

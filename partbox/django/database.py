@@ -36,7 +36,8 @@ def connection() -> Any:
 
 
 def dsn() -> str:
-    """Return the DSN of the database that Django uses for the outbox, in a test that of the test database."""
+    """Return the connection string (DSN) of the database that Django uses for the outbox."""
+    # In a test, that is the test database.
     # Options unknown to libpq are left out.
     given = connection().settings_dict
     options = given.get("OPTIONS") or {}
@@ -58,12 +59,15 @@ def highest_record_id() -> int:
 
 
 def published() -> int:
-    """Return the id of the record that this database session has published last, or an id a little higher."""
+    """Return the id of the last record that this database session has published, or a slightly higher id."""
     return int(_fetch_row(statements.django_published)[0])
 
 
 class TaskRow(NamedTuple):
-    """The state of a Django task, read from the record of its event and from its parked row, if there is one."""
+    """The state of a Django task in the database, such as its arguments, status, attempts and last error.
+
+    The state is read from the record of the task's event and from the row that the event has while it is failed or
+    waiting (the parked row), if there is one."""
 
     path: str
     payload: Any
@@ -75,7 +79,8 @@ class TaskRow(NamedTuple):
 
 
 def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
-    """Read the state of the Django task that an event stands for. Return None if the log has no such event."""
+    """Read the state of a Django task from the database. Return None if the log has no event for the task."""
+    # The arguments identify the event that stands for the task.
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
     found = _fetch_row(statements.django_task, values | {"partition": partition_of(str(event_id))})
     return None if found is None else TaskRow(*found)

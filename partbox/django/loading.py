@@ -62,7 +62,8 @@ def _close_broken() -> None:
 
 
 def load_outbox() -> Outbox:
-    """Import and return the outbox that Django's setting PARTBOX names. Errors of importing its module are raised."""
+    """Import the outbox that Django's setting PARTBOX names, and prepare it to run handlers and tasks in Django."""
+    # Errors of importing the outbox's module are raised.
     outbox = import_outbox()
     with _load_lock:
         if FreshConnections not in outbox.handlers.interceptors:

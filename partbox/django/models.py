@@ -11,8 +11,10 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """A Django field of the PostgreSQL type json, decoded by psycopg. Filters compare as jsonb, because json has no
-    operators. Values that are read are not cast, because jsonb cannot hold U+0000."""
+    """A Django model field for columns of the PostgreSQL type json.
+
+    Values are decoded by psycopg. Filters compare as jsonb, because json has no operators. Values that are read are not
+    cast, because jsonb cannot hold U+0000."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return value
@@ -57,7 +59,7 @@ class Record(models.Model):
 
 
 class Dead(models.Model):
-    """A Django model of a dead event, which a subscription has given up."""
+    """A Django model of a dead event: an event that a subscription has stopped retrying."""
 
     record_id = models.BigIntegerField(primary_key=True)
     subscription = models.TextField()

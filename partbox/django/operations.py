@@ -12,8 +12,10 @@ from partbox.errors import SchemaError
 
 
 class Upgrade(Operation):
-    """A Django migration operation that upgrades a schema below `version`, on the alias of PARTBOX only. It goes to
-    this program's version, because the functions are those of that version. Later migrations find nothing to do."""
+    """A Django migration operation that upgrades an older partbox schema to the installed version.
+
+    The operation upgrades a schema below `version`, on the alias of PARTBOX only. The schema gets this program's
+    version, because the functions are those of that version. Later migrations find nothing to do."""
 
     reduces_to_sql = False
     reversible = False

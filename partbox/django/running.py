@@ -10,7 +10,9 @@ from partbox.cli import command, main
 
 
 class ForwardedCommand(BaseCommand):
-    """A Django management command that runs the partbox command `name`, with `target` if that command takes one."""
+    """A Django management command that passes its options on to the partbox command `name`.
+
+    `target` is passed as well if the partbox command takes a target."""
 
     name: str
     target: str | None = None

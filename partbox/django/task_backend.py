@@ -28,8 +28,10 @@ STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded":
 
 
 class PartboxBackend(BaseTaskBackend):
-    """A backend that runs Django's tasks as events of an outbox. OPTIONS are the options of a handler, such as
-    max_attempts, and `subscription`. A result's id names the record. Return values of tasks are not kept."""
+    """A backend for Django's tasks that publishes each task as an event and runs the task in a handler.
+
+    OPTIONS are the options of a handler, such as max_attempts, and `subscription`. A result's id names the record.
+    Return values of tasks are not kept."""
 
     supports_defer = True
     supports_async_task = True
@@ -88,7 +90,9 @@ def register(outbox: Outbox) -> None:
 
 
 class Runner:
-    """The handler that runs all Django tasks of a backend. A task that raises is retried by the handler's policy."""
+    """The handler that runs all Django tasks of one task backend.
+
+    A task that raises is retried by the handler's policy."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -30,7 +30,8 @@ PREFIX = "django.task"
 
 
 def aggregate_type(alias: str) -> str:
-    """Return the aggregate type of a Django task backend's events, by which its handler receives all of its tasks."""
+    """Return the aggregate type that marks events as tasks of the Django task backend `alias`."""
+    # The handler of the backend receives all of its tasks by this aggregate type.
     return f"{PREFIX}.{alias}"
 
 

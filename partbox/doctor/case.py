@@ -23,9 +23,10 @@ UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A snapshot of an outbox's statistics for the checks. `before` holds those of some seconds earlier, or None if no
-    second look was needed. `clock_skew` is the number of seconds by which this host's clock is ahead of the
-    database's."""
+    """The data about an outbox that the checks of `partbox doctor` examine."""
+
+    # `before` holds the statistics of some seconds earlier, or None if no second look was needed. `clock_skew` is the
+    # number of seconds by which this host's clock is ahead of the database's.
 
     schema: str
     evidence: Evidence
@@ -35,11 +36,11 @@ class Case:
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """The statistics of all subscriptions with their processes and partitions. Empty if they were not read."""
+        """The statistics of each subscription and of its processes and partitions. Empty if they were not read."""
         return self.evidence.overview.clusters if self.evidence.overview else ()
 
     def compute_time_ago(self, seconds: float | None) -> datetime | None:
-        """Return the time `seconds` before the examination, or None if that moment or `seconds` is unknown."""
+        """Return the time that was `seconds` before the outbox was examined, or None if either is unknown."""
         now = self.evidence.overview
         return None if now is None or seconds is None else now.at - timedelta(seconds=seconds)
 
@@ -60,20 +61,22 @@ class Case:
         return f"process {process.pid} on {self.find_node_name(process)}, {heartbeat}, {owns}"
 
     def list_braked(self, subscription: str) -> list[ParkedCounts]:
-        """Return the partitions of a subscription that read no new events because of too many unfinished old ones."""
+        """Return the partitions that stopped reading new events because too many of their old events are unfinished."""
         # The unfinished records are parked, that is, set aside to be delivered later.
         of_subscription = (each for each in self.evidence.parked_counts if each.subscription == subscription)
         return [each for each in of_subscription if each.rows >= self.limits.brake_threshold]
 
     def find_earlier(self, subscription: str) -> Cluster | None:
-        """Return a subscription's statistics of some seconds earlier. None if there are none."""
+        """Return the statistics of a subscription that were read some seconds earlier, or None if there are none."""
         # There are none if the outbox was read only once, or if it had no such subscription at the first read.
         found = self.before.clusters if self.before else ()
         return next((each for each in found if each.subscription == subscription), None)
 
 
 class Severity(StrEnum):
-    """The severity of a problem that `partbox doctor` reports. The members are ordered, the worst first."""
+    """The severity of a problem that `partbox doctor` reports: a problem, a warning or a note.
+
+    The members are ordered, the worst first."""
 
     # Events wait or are lost until somebody acts. The exit code is 1.
     PROBLEM = "problem"
@@ -87,9 +90,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem that `partbox doctor` has found. `summary` is one sentence, and commands in `remedy` are in backticks.
-    `cause` is the name of the check. `since` is None if the beginning is unknown, and `subscription` is None if the
-    finding concerns all subscriptions."""
+    """A problem that `partbox doctor` has found, with its evidence and the remedy."""
+
+    # `summary` is one sentence, and commands in `remedy` are in backticks. `cause` is the name of the check. `since` is
+    # None if the beginning is unknown, and `subscription` is None if the finding concerns all subscriptions.
 
     severity: Severity
     summary: str
@@ -101,8 +105,10 @@ class Finding:
 
 
 class Symptom(NamedTuple):
-    """A problem as a check function yields it. A `severity` of None stands for the first severity of the check. `lasts`
-    is the number of seconds since the trouble began."""
+    """A problem as a check function of `partbox doctor` yields it, still without the name of the check."""
+
+    # A `severity` of None stands for the first severity of the check. `lasts` is the number of seconds since the
+    # trouble began.
 
     summary: str
     evidence: tuple[str, ...] = ()
@@ -118,8 +124,10 @@ ClusterCheck = Callable[[Case, Cluster], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of `partbox doctor` for one kind of problem. `meaning` is the text for the documentation. `judge` is None
-    for a cause that raises an error before any data is read."""
+    """A check of `partbox doctor`, which looks for one kind of problem."""
+
+    # `meaning` is the text for the documentation. `judge` is None for a cause that raises an error before any data is
+    # read.
 
     name: str
     severities: tuple[Severity, ...]
@@ -133,7 +141,7 @@ class Check:
 
 
 def check(name: str, *severities: Severity) -> Callable[[CheckFunction], Check]:
-    """Decorate a function as a check of `partbox doctor`."""
+    """Return a decorator that turns a function into a check of `partbox doctor` with the given name."""
     # The first of the severities is the default.
     return lambda judge: Check(name, severities, _meaning(judge), judge)
 
@@ -145,7 +153,7 @@ def _meaning(judge: CheckFunction) -> str:
 
 
 def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterCheck], Check]:
-    """Decorate a function as a check of `partbox doctor` that is called for every subscription."""
+    """Return a decorator that turns a function into a check that `partbox doctor` runs for every subscription."""
 
     def make_check(judge: ClusterCheck) -> Check:
         @wraps(judge)
@@ -179,14 +187,15 @@ def list_working_processes(cluster: Cluster) -> list[Instance]:
 
 
 def list_starting_processes(cluster: Cluster) -> list[Instance]:
-    """Return the live worker processes of a subscription that are still starting up, the longest first."""
+    """Return the live worker processes of a subscription that have not finished their startup, the slowest first."""
     # A live process has a valid lease.
     found = [(each.lifespan.seconds, each) for each in cluster.instances if each.lifespan and not each.expired]
     return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
 
 def count_waiting(cluster: Cluster) -> int:
-    """Return the number of a subscription's records that workers deliver now or soon, pending or parked."""
+    """Return the number of a subscription's records that workers should deliver now or soon, retries included."""
+    # Pending records count, and parked records (failed or waiting events) in the states of `UNFINISHED_STATES`.
     return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED_STATES)
 
 
@@ -232,6 +241,6 @@ def measure_stall(each: PartitionStats) -> float:
 
 
 def measure_quiet(each: PartitionStats) -> float:
-    """Return the seconds since the last activity of a partition: a saved position or a new owner."""
+    """Return the seconds since a partition last saved its position or got a new owner."""
     # The later of the two counts.
     return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

@@ -34,7 +34,9 @@ SEVERITY_ORDER = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `partbox doctor`. The worst findings come first. `checks` names all checks that were made."""
+    """The result of `partbox doctor`: the problems that were found and the names of the checks that were made."""
+
+    # The worst findings come first.
 
     schema: str
     at: datetime

@@ -9,7 +9,9 @@ LONG_TRANSACTION = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The thresholds of `partbox doctor` that depend on the settings of the outbox. The others are constants."""
+    """The thresholds of `partbox doctor` that depend on the settings of the outbox."""
+
+    # The other thresholds are constants.
 
     transaction: float = LONG_TRANSACTION
     lease: float = 6.0
@@ -30,7 +32,7 @@ class Limits:
 
     @property
     def brake_threshold(self) -> int:
-        """The number of unfinished records at which a partition almost stops reading new events."""
+        """The number of unfinished records at which a partition is about to stop reading new events."""
         # The unfinished records are parked rows. Running records count as well.
         return max(1, self.max_parked * 9 // 10)
 

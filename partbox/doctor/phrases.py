@@ -17,7 +17,7 @@ _LONGEST = 100  # characters of a name that people still copy
 
 
 def is_copyable(*names: str) -> bool:
-    """Return True if the names are safe in a command that people copy into a terminal."""
+    """Return True if the names can safely be pasted into a terminal as parts of a command."""
     # A long name cannot be copied, and a name with control characters may act on the terminal.
     return all(each.isprintable() and len(each) <= _LONGEST for each in names)
 
@@ -45,7 +45,8 @@ def format_session(each: OpenSession) -> str:
 
 
 def end_session_text(pid: int, application: str | None) -> str:
-    """Return advice on how to end a database session, as text that follows "or"."""
+    """Return advice on how to end a database session, for an error report."""
+    # The text follows "or".
     # The session of a worker's listener is not terminated, because the trouble lies in a worker process that does not
     # read.
     if application == LISTENER:

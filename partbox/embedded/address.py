@@ -18,8 +18,9 @@ _locks_guard = threading.Lock()
 
 
 def resolve_dsn(dsn: str) -> str:
-    """Convert a DSN into one that libpq understands. If it is an embedded one (`embedded:`), start its server, which
-    then runs at least until this process exits. Raise PartboxError if the server cannot run."""
+    """Return a DSN for libpq. If the given DSN is embedded (`embedded:`), start the PostgreSQL server of its folder
+    first."""
+    # That server then runs at least until this process exits. PartboxError is raised if the server cannot run.
     # Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
     # process is killed, the server runs until the next process that uses the server exits.
     if not dsn.startswith(PREFIX):
@@ -41,7 +42,7 @@ def folder_of(dsn: str) -> Path:
 
 
 def find_default_folder() -> Path:
-    """Return the data folder of the DSN `embedded:` without a path."""
+    """Return the data folder of the embedded server for a DSN that names no folder (`embedded:`)."""
     # The folder is in the user's state folder, or in the system's for root.
     if os.geteuid() == 0:
         return server_user.STATE / "db"

@@ -25,7 +25,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Return True if the process with this pid runs. A zombie does not."""
+    """Return True if the process with this pid is running and is not a zombie."""
     return _ask_process(pid, psutil.Process.status, psutil.STATUS_DEAD) not in (
         psutil.STATUS_ZOMBIE,
         psutil.STATUS_DEAD,
@@ -34,7 +34,8 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Lock a file, which is created if missing, inside the `with` block, against other processes and other threads."""
+    """Lock a file against other processes and threads during the `with` block."""
+    # The file is created if missing.
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -48,7 +49,8 @@ def lock_shared(path: Path) -> IO[bytes]:
 
 
 def try_lock_alone(file: IO[bytes]) -> bool:
-    """Make the shared lock of `lock_shared` exclusive without waiting. Return False if others hold it too."""
+    """Turn a shared file lock into an exclusive lock without waiting. Return False if others share the lock."""
+    # The shared lock was taken by `lock_shared`.
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -69,13 +69,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The PostgreSQL programs in one folder. The system user `user`, or the current user if None, runs them."""
+    """The PostgreSQL programs in one folder, such as initdb and pg_ctl, and the system user that runs them.
+
+    If `user` is None, the current user runs them."""
 
     binaries: Path
     user: "pwd.struct_passwd | None"
 
     def run_program(self, program: str, pgdata: Path, *arguments: str) -> None:
-        """Run a PostgreSQL program on `pgdata`. Raise PartboxError with the reason if it fails."""
+        """Run a PostgreSQL program, such as pg_ctl, on a data folder. Raise PartboxError with the reason if it
+        fails."""
         # A session of its own keeps the program out of reach of the terminal's signals. The program runs inside the
         # folder and gets "." as its path, because pg_ctl passes paths to a shell, which would expand them.
         user = self.user
@@ -102,5 +105,5 @@ class Programs:
 
 
 def select_messages(messages: str) -> str:
-    """Select from the output of PostgreSQL the messages that explain a failure, and return them in one line."""
+    """Extract the error messages from the output of a PostgreSQL program, and join them into one line."""
     return "; ".join(dict.fromkeys(re.findall(r"(?:FATAL|PANIC|DETAIL|HINT|error): .*", messages)))

@@ -32,8 +32,10 @@ _PATIENCE = 60.0  # seconds
 
 
 class Server:
-    """A PostgreSQL server over one folder. `binaries` is a folder with initdb, pg_ctl and postgres, by default that of
-    `programs.binaries`. `options` are server settings. Raise SettingsError if a folder cannot be used."""
+    """An embedded PostgreSQL server that keeps its data in one folder.
+
+    `binaries` is a folder with initdb, pg_ctl and postgres, by default that of `programs.binaries`. `options` are
+    server settings. Raise SettingsError if a folder cannot be used."""
 
     def __init__(
         self, data: Path, *, binaries: Path | None = None, options: Mapping[str, str] = MappingProxyType({})
@@ -83,21 +85,21 @@ class Server:
 
     @contextmanager
     def guard_folder(self) -> Iterator[None]:
-        """Lock the server's folder, so that no other process starts or stops the server meanwhile."""
+        """Keep other processes from starting or stopping the server during the `with` block."""
         # SettingsError is raised if the folder cannot be used.
         self._prepare_folder()
         with lock_file(self.data_folder / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """Start the server. The caller has entered `guard_folder`."""
+        """Start the server unless it runs, and wait until it is ready. The caller holds the lock of `guard_folder`."""
         if not self.is_running:
             self._initialise_data()
             self._launch_server()
         _wait_until(self._is_ready, f"the server in {self.data_folder} (log: {self._log}) does not become ready")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """Stop the server. The caller has entered `guard_folder`."""
+        """Stop the server if it runs. The caller holds the lock of `guard_folder`."""
         if self.is_running:
             self._programs.run_program("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             # The folder is gone already, or holds a file of somebody else.

@@ -26,7 +26,8 @@ _BUILD_ONLY = shutil.ignore_patterns("include", "pgxs", "pkgconfig", "*.a")
 
 
 def find_server_user() -> "pwd.struct_passwd | None":
-    """Return the system user that runs the server for root, created if missing. Return None for other users."""
+    """Return the system user that runs the server if this process is root, or None otherwise."""
+    # The user is created if missing.
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):
@@ -60,7 +61,8 @@ def _add_user() -> "pwd.struct_passwd":
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost existing folder on the path that other users cannot enter, or None."""
+    """Return the first folder on the way to `path` that other users may not enter, or None."""
+    # Missing folders are left out.
     # The embedded server's user cannot reach a path below such a folder.
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
@@ -73,7 +75,7 @@ def list_temporary_folders() -> list[Path]:
 
 
 def make_open_folder(path: Path) -> Path:
-    """Create the folder `path` and its missing parents, and, for root, open them to other users."""
+    """Create a folder and its missing parents. If root calls this function, let other users enter them."""
     # Existing folders stay as they are.
     mode = 0o755 if os.geteuid() == 0 else 0o700
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
@@ -102,7 +104,7 @@ def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
 
 
 def make_executable(binaries: Path) -> Path:
-    """Return a folder of PostgreSQL's programs that other users can execute, from a copy if necessary."""
+    """Return a folder with PostgreSQL's programs that other users can run, after copying the programs if necessary."""
     if find_closed_folder(binaries) is None:
         return binaries
     prefix = binaries.parent

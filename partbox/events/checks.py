@@ -42,7 +42,7 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def check_text(name: str, value: str, *, secret: bool = False) -> str:
-    """Check that a value is a text that PostgreSQL can store, and return it."""
+    """Return the text unchanged. Raise PublishError if the value is no text, or PostgreSQL cannot store it."""
     # The error does not quote a `secret` value.
     if isinstance(value, str) and value.isascii() and "\0" not in value:
         return value
@@ -53,7 +53,8 @@ def check_text(name: str, value: str, *, secret: bool = False) -> str:
 
 
 def quote_value(value: object) -> str:
-    """Return a value's Python form, in ASCII and shortened, for an error message of one line."""
+    """Return a short, printable form of a value for a one-line error message."""
+    # The form is Python's, in ASCII.
     try:
         written = ascii(value[:MAX_QUOTE] if isinstance(value, str) else value)
     except ValueError:
@@ -79,14 +80,14 @@ def _find_problem(value: object) -> str | None:
 
 
 def check_id_size(name: str, value: str) -> str:
-    """Check that an id has at most MAX_ID bytes, and return it."""
+    """Return the id unchanged. Raise PublishError if it has more than MAX_ID bytes."""
     if len(value) * 4 > MAX_ID and (size := len(value.encode())) > MAX_ID:
         raise PublishError(f"{name} {quote_value(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
     return value
 
 
 def check_aggregate_id(value: str | int | UUID) -> str:
-    """Check and convert an aggregate id, and return it as text of at most MAX_ID bytes."""
+    """Return an aggregate id as text. Raise PublishError if it is invalid or longer than MAX_ID bytes."""
     # An aggregate id is the key of the events that stay in order.
     # Fast path for nearly all events. A character takes at most four bytes.
     if type(value) is str and len(value) * 4 <= MAX_ID:
@@ -99,7 +100,7 @@ def check_tenant(value: str) -> str:
 
 
 def check_name(field: str, value: str | Enum) -> str:
-    """Check a name of at most MAX_NAME characters, such as an event type, and return it."""
+    """Return a name, such as an event type, as text. Raise PublishError if it is empty or longer than MAX_NAME."""
     # Other examples are an aggregate type or a content type.
     # Fast path for nearly all events.
     if type(value) is str and 0 < len(value) <= MAX_NAME:
@@ -111,7 +112,7 @@ def check_name(field: str, value: str | Enum) -> str:
 
 
 def check_identity(name: str, value: str | int | UUID) -> str:
-    """Check an id and return it as text."""
+    """Convert an id into text. Raise PublishError if it is not a str, int or UUID."""
     # An int or a UUID is converted to its text.
     if isinstance(value, str):
         return check_text(name, value)
@@ -127,7 +128,7 @@ def check_identity(name: str, value: str | int | UUID) -> str:
 
 
 def check_kind(name: str, value: str | Enum) -> str:
-    """Check that a name, such as an event type, is not empty, and return it as text."""
+    """Return a name, such as an event type, as text. Raise PublishError if it is empty or invalid."""
     # An Enum stands for its value if that is a str, and for its name otherwise.
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
@@ -190,7 +191,7 @@ def check_time(name: str, value: datetime | None) -> datetime | None:
 
 
 def check_delay(value: timedelta | float | str) -> timedelta:
-    """Check the delay of an event's delivery, and return it as a timedelta above 0 and at most MAX_DELAY."""
+    """Convert an event's delay into a timedelta. Raise PublishError unless it is above 0 and at most MAX_DELAY."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float | str):
         remedy = ": give a time as available_at" if isinstance(value, datetime) else ""
         raise PublishError(

@@ -18,7 +18,7 @@ PAYLOAD_ROOT: Final = "payload"
 
 
 def find_failing_part(payload: Any, attempt: Callable[[Any], object]) -> str:
-    """Return the path to the innermost part of a payload for which `attempt` raises."""
+    """Return the path to the innermost part of a payload on which the function `attempt` fails."""
     # An error message names it. If there are several such parts, the path leads to the first. The path has at most
     # MAX_DEPTH steps.
     path, part = PAYLOAD_ROOT, payload
@@ -49,7 +49,9 @@ _JSON_ATOMS: Final = frozenset((str, int, float, bool, type(None)))
 
 
 class BorrowedPayload:
-    """A wrapper of a payload that is not copied, because it is written before its owner can change it."""
+    """A wrapper that marks a payload as not to be copied when an event is created from it."""
+
+    # The payload is written before its owner can change it.
 
     __slots__ = ("payload",)
 

@@ -28,8 +28,10 @@ _classes: dict[str, type] = {}
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """The declaration of a class as an event type. `key` selects the aggregate id of an instance, and `tenant` its
-    tenant id. None means that there is none. `version` counts from 1."""
+    """The event type that a class was declared as, with its name, version and sources of the ids."""
+
+    # `key` selects the aggregate id of an instance, and `tenant` its tenant id. None means that there is none.
+    # `version` counts from 1.
 
     name: str
     cls: type
@@ -65,13 +67,13 @@ class EventType:
 
 @lru_cache(maxsize=1_000)
 def dataschema_of(name: str, version: int | str) -> str:
-    """Return the URI of a version of an event type."""
+    """Return a URI that identifies an event type and its version."""
     # Sinks send it as the CloudEvents attribute `dataschema`.
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 
 def type_name_of(field: str, value: str | Enum | type) -> str:
-    """Return the name of an event type as text. Raise PublishError if the value is not an event type."""
+    """Return the name of an event type given as a text, Enum or declared class. Raise PublishError for other values."""
     # A declared class stands for its name, an Enum for its value.
     if not isinstance(value, type):
         return checks.check_kind(field, value)
@@ -106,7 +108,8 @@ def list_event_types() -> list[EventType]:
 
 
 def event_type_of(cls: Any) -> EventType | None:
-    """Return the event type declared for this very class, or None. Base classes do not count."""
+    """Return the event type that the class itself was declared as, or None."""
+    # Declarations of base classes do not count.
     return vars(cls).get(EVENT_MARK) if isinstance(cls, type) else None
 
 

@@ -50,7 +50,7 @@ _NOT_DECODED: Any = object()
 
 
 class Decoder(Protocol):
-    """The part of the codecs that a delivered event needs to decode its payload."""
+    """The interface through which a delivered event decodes its payload."""
 
     @property
     def upcasts(self) -> Upcasts: ...
@@ -61,7 +61,9 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """A holder of the object that a worker process's lifespan yields, which events offer as `state`."""
+    """A holder of the object, such as a connection pool, that the startup code of a worker process yields."""
+
+    # The startup code is the lifespan. Events offer the object as `state`.
 
     __slots__ = ("value",)
 
@@ -73,7 +75,7 @@ STATELESS = ProcessState()
 
 
 class ClaimContext(NamedTuple):
-    """The values common to all events that a process receives while it owns a partition, such as the subscription."""
+    """The values shared by all events that a process receives while it owns a partition, such as the subscription."""
 
     epoch: int
     subscription: str
@@ -82,8 +84,10 @@ class ClaimContext(NamedTuple):
 
 
 class DeliveredEvent(Generic[Payload_co]):
-    """The event that a handler receives. Fields are decoded on access. A `DeliveredEvent[OrderPlaced]` has an
-    OrderPlaced as payload. `record` is the row as read from the log, with the columns of `partbox.events.record`."""
+    """The event that a handler receives."""
+
+    # Fields are decoded on access. A `DeliveredEvent[OrderPlaced]` has an OrderPlaced as payload. `record` is the row
+    # as read from the log, with the columns of `partbox.events.record`.
 
     __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
@@ -102,7 +106,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def epoch(self) -> int:
-        """The partition's fencing number, which grows whenever another process takes over the partition."""
+        """The number of the period of ownership, which grows whenever another process takes over the partition."""
+        # This is the fencing number of the partition.
         return self._claim.epoch
 
     @property
@@ -112,7 +117,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def state(self) -> Any:
-        """The object that this process's lifespan yields, such as a connection pool, or None without a lifespan."""
+        """The object that the startup code (lifespan) of this process yields, such as a connection pool, or None."""
         return self._claim.process.value
 
     @property
@@ -127,13 +132,13 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def identity(self) -> tuple[int, bytes]:
-        """The record id and event id, which together identify a record."""
+        """The record id and the event id, which together identify the event's row in the log."""
         # A record that gets the same id after a crash has another event id.
         return self.record[IDENTITY]
 
     @property
     def route(self) -> tuple[str, str]:
-        """The event type and aggregate type, which select the handler."""
+        """The event type and the aggregate type, by which the event's handler is chosen."""
         return self.record[ROUTE]
 
     @property
@@ -182,7 +187,8 @@ class DeliveredEvent(Generic[Payload_co]):
         return cast(Payload_co, self._payload)
 
     def decode_payload(self) -> Any:
-        """Decode the payload anew. The caller may change the result. Raise PayloadError if decoding fails."""
+        """Decode and return the payload. Raise PayloadError if decoding fails."""
+        # Each call decodes the payload anew, so the caller may change the result.
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
@@ -197,7 +203,7 @@ class DeliveredEvent(Generic[Payload_co]):
         return event
 
     def with_process(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """Return a copy of the event whose `state` is the lifespan object of the given process."""
+        """Return a copy of the event that offers handlers the `state` of the given worker process."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload
@@ -235,7 +241,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def had_failed(self) -> bool:
-        """True if the event was imported into the log and had failed before the import."""
+        """True if the event was imported and had already failed before the import."""
         try:
             headers: object = self._decode_headers()
         except ValueError:
@@ -244,7 +250,8 @@ class DeliveredEvent(Generic[Payload_co]):
         return isinstance(headers, dict) and FAILED_HEADER in headers
 
     def split_headers(self) -> tuple[dict[str, str], str | None, str | None]:
-        """Return the publisher's headers, the idempotency key and the version or None."""
+        """Return the publisher's headers, the idempotency key and the payload version from the stored headers."""
+        # The key and the version may be None.
         # The stored text is decoded only once.
         raw = self.record[HEADERS]
         if raw is None:
@@ -255,8 +262,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def available_at(self) -> datetime | None:
-        """The time (UTC) before which the event was not to be delivered, or None without a delay. `deliver_after` also
-        sets it."""
+        """The time (UTC) before which the event is not delivered, or None without a delay."""
+        # `deliver_after` also sets it.
         return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
@@ -266,7 +273,8 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def occurred_at(self) -> datetime:
-        """The time (UTC) at which the event occurred, by the publisher, or else the database's time at publish."""
+        """The time (UTC) at which the event occurred, by default the database's time when it was published."""
+        # The publisher may give another time.
         return _to_datetime(self.record[OCCURRED_AT])
 
     @property
@@ -288,7 +296,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
 
 def build_first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
-    """Build the events that handlers receive at the first attempt from rows of the log."""
+    """Convert rows of the log into the events that handlers receive at the first attempt."""
     # Calling the class for each row would take twice as long.
     made = []
     for row in rows:

@@ -134,8 +134,9 @@ class Event:
         return hash(self.event_id)
 
     def with_headers(self, more: Mapping[str, str]) -> "Event":
-        """Return a copy of the event with more headers, which do not count against the limit. Headers that the event
-        already has stay. Raise PublishError if the headers are invalid."""
+        """Return a copy of the event with additional headers. Raise PublishError if the headers are invalid.
+
+        The additional headers do not count against the limit. Headers that the event already has stay."""
         same = object.__new__(Event)
         for name in self.__slots__:
             _set_field(same, name, getattr(self, name))
@@ -149,7 +150,7 @@ class Event:
 
 
 def _without_id(unknown: Mapping[str, Any]) -> bool:
-    """Return True if `dataclasses.replace` copies an event whose aggregate id was left out."""
+    """Return True if the event that `dataclasses.replace` copies was created without an aggregate id."""
     # PublishError is raised for any other unknown keyword.
     for name in unknown.keys() - {"_without_id"}:
         raise PublishError(
@@ -161,7 +162,7 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
-    """Return an event's fields, such as type and version, as given or as its class declares."""
+    """Return the type, ids and version of an event, with missing values taken from the declaration of its class."""
     # The fields are the type, aggregate type, aggregate id, tenant id and version. Given fields take precedence over
     # the class.
     event = given.payload if type(given) is BorrowedPayload else given
@@ -178,14 +179,15 @@ def _fields_from_class(
 
 
 def _version_of(event: Event) -> int | None:
-    """Return the version of the payload's class if it is declared under the event's type, or None."""
+    """Return the declared version of the payload's class, or None if it is not declared for the event's type."""
     cls = type(event.payload)
     declared = None if cls in _CLASSLESS else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
 def _check_unordered(event: Event, without_id: bool) -> str | None:
-    """Return None as the aggregate id of an event without order."""
+    """Raise PublishError if None was given as the aggregate id next to an aggregate type, else return None."""
+    # None is the aggregate id of an event without order.
     # PublishError is raised if None was given next to an aggregate type.
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(

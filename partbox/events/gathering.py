@@ -8,20 +8,23 @@ _numbers = count(1)
 
 
 def draw_number() -> int:
-    """Draw a number higher than the numbers of all events gathered in this process so far."""
+    """Return the next number of the counter that orders the events in the lists of different entities."""
+    # The number is higher than the numbers of all events gathered in this process so far.
     return next(_numbers)
 
 
 class NumberedEvent(NamedTuple):
-    """An event gathered by an entity, with a number by which the events of several entities are ordered."""
+    """An event in an entity's list, with a number that orders the events of several entities."""
 
     number: int
     event: Any
 
 
 class EventList(MutableSequence[Any]):
-    """A list in which an entity gathers events, and which remembers their order across entities' lists. It is equal to
-    a plain list of the same events. `on_event` is called with the list whenever an event is added."""
+    """A list of an entity's events to publish, which remembers their order among the events of other entities."""
+
+    # The list is equal to a plain list of the same events. `on_event` is called with the list whenever an event is
+    # added.
 
     __slots__ = ("_gathered", "on_event")
 
@@ -77,15 +80,16 @@ class EventList(MutableSequence[Any]):
         self._gathered = [*events, *self._gathered]
 
     def forget_after(self, number: int) -> None:
-        """Drop the events that were added after `number` was drawn by `draw_number`."""
+        """Remove the events that were added to the list after `draw_number` returned the given number."""
         self._gathered = [each for each in self._gathered if each.number <= number]
 
 
 class EventsMixin:
-    """A mixin that gives each instance `events`, a list for events about it, however it was created or loaded.
+    """A mixin that gives each instance a list `events`, which collects the events to publish about the instance.
 
-    `partbox.sqlalchemy.collect` publishes the events before the commit. `partbox.django.events.ModelEventsMixin`
-    publishes them when the model is saved. The mixin needs no constructor and no library."""
+    An instance has the list however it was created or loaded. `partbox.sqlalchemy.collect` publishes the events before
+    the commit. `partbox.django.events.ModelEventsMixin` publishes them when the model is saved. The mixin needs no
+    constructor and no library."""
 
     @property
     def events(self) -> EventList:

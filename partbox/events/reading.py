@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class HasPayload(Protocol):
-    """An event whose payload is available both as stored and as decoded."""
+    """The interface of an event whose payload can be read both as stored and as decoded."""
 
     @property
     def event_type(self) -> str: ...
@@ -50,7 +50,7 @@ def _read_stored(reader: Reader, event: HasPayload) -> Any:
 
 
 def _read_plain(reader: Reader, payload: Any) -> Any:
-    """Convert a decoded payload into an instance, through JSON if it can be written as JSON."""
+    """Convert a decoded payload into an instance of the reader's class, by way of JSON if possible."""
     # From JSON, even a strict class accepts texts for times and Decimals.
     try:
         text = orjson.dumps(payload)

@@ -55,7 +55,7 @@ def parse_microseconds(time: bytes) -> int:
 
 
 def list_incomplete(rows: Sequence[Row]) -> list[Row]:
-    """Return the log rows that were read without their payload or names."""
+    """Return the log rows that were read without their payload or names, because these are large."""
     # The parts are large and are fetched separately.
     # This check runs no Python code per row, and settles most pages.
     if None not in map(_payload, rows) and None not in map(_event_type, rows):
@@ -64,20 +64,23 @@ def list_incomplete(rows: Sequence[Row]) -> list[Row]:
 
 
 def lacks_names(row: Row) -> bool:
-    """Return True if a log row was read without its names (such as the event type) and cannot be used."""
+    """Return True if a log row was read without its names, such as the event type."""
+    # Such a row cannot be used.
     return row[EVENT_TYPE] is None
 
 
 class PartitionRows(NamedTuple):
-    """The log rows of one partition in the result of one poll, and their record ids."""
+    """The log rows of one partition and their record ids, as found by one read of the log."""
 
     rows: list[Row]
     ids: list[int]
 
 
 class PageStats:
-    """A summary of a poll's log rows: the rows of each partition, in order, and the event types. `has_incomplete` is
-    True if a row has parts left out, `has_delayed` if a row has a time before which it does not run."""
+    """A summary of the log rows that one read of the log returned, grouped by partition."""
+
+    # The rows of each partition are in order. `types` has the event types. `has_incomplete` is True if a row has parts
+    # left out, `has_delayed` if a row has a time before which it does not run.
 
     __slots__ = ("by_partition", "has_delayed", "has_incomplete", "types")
 
@@ -105,6 +108,7 @@ class PageStats:
 
 
 def count_row_bytes(row: Row) -> int:
-    """Return the bytes of memory of a log row's payload and headers, and of its names beyond the usual size."""
+    """Return the bytes of memory that the payload, the headers and unusually long names of a log row take."""
+    # Names count only beyond their usual size.
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
     return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

@@ -37,7 +37,8 @@ def add_upcast(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> 
 
 
 def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
-    """Convert a payload of an older version, step by step, into the declared class's version."""
+    """Convert an older payload, one version at a time, into the current version of its class."""
+    # The current version is the version in the declaration.
     # PayloadError is raised if a step fails or is missing.
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))

@@ -62,8 +62,9 @@ def _adapt_batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
 
 
 class _DecodedBatch:
-    """A list of events, decoded into the arguments of a batch handler. `columns` has a list of values per parameter,
-    `errors` an error or None per event."""
+    """A list of events that is decoded into the arguments of a batch handler.
+
+    `columns` has a list of values per parameter, `errors` an error or None per event."""
 
     def __init__(self, events: Sequence[DeliveredEvent], argument_plan: ArgumentPlan) -> None:
         self.columns: list[list[Any]] = [[] for _ in argument_plan.parts]

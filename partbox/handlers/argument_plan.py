@@ -36,7 +36,7 @@ UNKNOWN_STATE: Any = EMPTY
 
 
 class EventPart(Enum):
-    """The forms of an event that a handler's parameter can receive."""
+    """The value that a handler's parameter receives: the plain event, the typed event or only the payload."""
 
     EVENT = "the event"
     TYPED_EVENT = "the event, with the class as its payload"
@@ -45,8 +45,10 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPlan:
-    """The plan by which a handler's arguments are made from an event: the class of the payload (`model`, or None), the
-    form of the event for each parameter, and further needs such as dependencies."""
+    """A description of the arguments that a handler is called with for an event."""
+
+    # `model` is the class of the payload, or None. `parts` has the form of the event for each parameter, and `needs`
+    # has further needs, such as dependencies.
 
     model: Any
     parts: tuple[EventPart, ...]
@@ -54,7 +56,8 @@ class ArgumentPlan:
 
     @property
     def trailing_arg(self) -> int:
-        """The position, among the positional parameters, of the connection or session that follows the event."""
+        """The index of the handler's positional parameter that receives the database connection or session."""
+        # The connection or session follows the event.
         return len(self.parts) if self.needs is None else self.needs.trailing_arg
 
     def build_arguments(self, event: DeliveredEvent) -> list[Any]:
@@ -76,8 +79,10 @@ def _build_part(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """The facts of a registration that decide which arguments a handler gets. `cls` is the class if the event type was
-    given as a class. `trailing_arg` is the name of the connection or session argument, or None."""
+    """The details of a registration that decide which arguments a handler receives."""
+
+    # `cls` is the class if the event type was given as a class. `trailing_arg` is the name of the connection or session
+    # argument, or None.
 
     event_type: str
     cls: type | None
@@ -87,13 +92,13 @@ class HandlerInput:
 
     @property
     def provided_names(self) -> tuple[str, ...]:
-        """The names of the arguments that the handler's dependency providers may take, such as `event`."""
+        """The names of the values that a handler's dependency providers may ask for, such as `event`."""
         # Another is `state`.
         return ("events" if self.is_batch else "event", "state", *([self.trailing_arg] if self.trailing_arg else []))
 
 
 def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN_STATE) -> ArgumentPlan | None:
-    """Return the plan by which a handler's arguments are made from an event, or None if it takes only the event."""
+    """Find out from the annotations which arguments a handler takes. Return None if it takes only the event."""
     # RegistrationError is raised if the handler asks for an argument that it cannot get. `state` is the class that the
     # lifespan yields. While it is unknown, an annotation that can mean nothing else is taken as the state.
     try:
@@ -120,15 +125,17 @@ def plan_arguments(call: Call, handler_input: HandlerInput, state: Any = UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class _ParameterReader:
-    """A reader of a handler's annotations, which decides the argument for each parameter. `dependencies` are the
-    parameters that providers fill, by name."""
+    """A helper that chooses the argument for each parameter of a handler from the annotations."""
+
+    # `dependencies` are the parameters that providers fill, by name.
 
     annotations: Annotations
     handler_input: HandlerInput
     dependencies: dict[str, Any]
 
     def guess_state(self) -> ArgumentPlan | None:
-        """Return an argument plan in which one parameter takes the application's state, or None if none fits."""
+        """Return a plan that passes the application's state to one of the handler's parameters, or None if none
+        fits."""
         # A later lifespan may declare the class of this parameter as its state.
         for candidate in self._list_state_candidates():
             with suppress(RegistrationError):
@@ -144,7 +151,7 @@ class _ParameterReader:
                 yield found
 
     def build_plan(self, state: Any) -> ArgumentPlan | None:
-        """Return the argument plan of the handler, or None if it takes the event alone."""
+        """Return the plan of the handler's arguments, or None if the handler takes the event alone."""
         # `state` is the class of the lifespan's state. RegistrationError is raised if the arguments cannot be supplied.
         states = tuple(
             each.name for each in self._list_parameters_except(self.dependencies) if self._is_state(each, state)
@@ -208,7 +215,7 @@ class _ParameterReader:
 
 
 def _can_be_state(cls: type) -> bool:
-    """Return True if a parameter of this class may ask for the lifespan's state."""
+    """Return True if a parameter of this class may receive the object that the startup code (lifespan) yields."""
     # An event class, a builtin, or a connection or session of transactional handlers cannot be the state.
     room = cls.__module__.partition(".")[0]
     is_lent = room in ("psycopg", "sqlalchemy", "sqlmodel") and cls.__name__.endswith(("Connection", "Session"))
@@ -230,7 +237,7 @@ EventMatch = tuple[EventPart, Any]
 
 
 def _match_annotation(annotation: Any, handler_input: HandlerInput) -> EventMatch:
-    """Return the form of the event that a parameter's annotation asks for, and the class to read."""
+    """Return the form of the event (plain, typed or payload) that a parameter's annotation asks for, and its class."""
     # The form is plain, typed, or payload. RegistrationError is raised if none or several fit.
     single = _list_item_of(annotation) if handler_input.is_batch else annotation
     matches = dict.fromkeys(
@@ -269,7 +276,7 @@ def _match_member(annotation: Any, handler_input: HandlerInput) -> EventMatch | 
 
 
 def _model_of(annotation: Any, handler_input: HandlerInput) -> Any:
-    """Return the class into which the event's payload is decoded for a parameter's annotation, or None."""
+    """Return the class into which the payload is decoded for a parameter, or None if its annotation does not fit."""
     # The result is None if the annotation does not fit the handler's event type.
     if handler_input.cls is not None:
         return handler_input.cls if annotation in handler_input.cls.__mro__ else None

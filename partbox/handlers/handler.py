@@ -27,12 +27,12 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerBase:
-    """The fields of a registered handler that do not depend on settings, such as its function and event type.
+    """The fields of a registered handler that do not depend on settings, such as its function and event type."""
 
-    `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
-    at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if an
-    async handler ran. `observed_by`, which sinks have, is called with the handler's name and its observers before the
-    first delivery. `session` is the class of SQLAlchemy session that the handler asks for."""
+    # `call` takes an event, or a list of events if `max_size` is given, or the arguments in `argument_plan`. A list has
+    # at most `per_key` events of one key. `aggregate_type` None means any. `close` is awaited when the worker ends, if
+    # an async handler ran. `observed_by`, which sinks have, is called with the handler's name and its observers before
+    # the first delivery. `session` is the class of SQLAlchemy session that the handler asks for.
 
     name: str
     call: Call
@@ -49,12 +49,12 @@ class HandlerBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(HandlerBase):
-    """A registered handler with all its options filled in, from the registration or the settings.
+    """A registered handler with all its options filled in, from the registration or the settings."""
 
-    `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
-    Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
-    limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
-    beside DownstreamUnavailable; None means no circuit. `newer` returns the outcome of an event that is too new."""
+    # `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
+    # Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
+    # limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
+    # beside DownstreamUnavailable; None means no circuit. `newer` returns the outcome of an event that is too new.
 
     is_async: bool
     retry: RetryPolicy
@@ -75,8 +75,9 @@ class Handler(HandlerBase):
 
 
 class RouteRow(NamedTuple):
-    """A row of the routing table, which shows the handler of one event type. `options` has the options that differ from
-    the settings, as text."""
+    """A row of the table that shows which handler receives which events."""
+
+    # A row is about one event type. `options` has the options that differ from the settings, as text.
 
     subscription: str
     event_type: str
@@ -89,8 +90,9 @@ class RouteRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(HandlerBase):
-    """A handler as it was registered, before settings fill in its options. It is plain data without locks, so that it
-    can be sent to spawned processes."""
+    """A handler as the application registered it, before settings fill in the missing options."""
+
+    # The object is plain data without locks, so that it can be sent to spawned processes.
 
     options: Mapping[str, Any]
     handler_input: HandlerInput | None = None
@@ -105,7 +107,7 @@ class Registration(HandlerBase):
         return f"{self.name} ({place_of(self.call)})"
 
     def resolve_options(self, settings: "Settings", label: str | None = None) -> Handler:
-        """Return the handler with `settings` for the options that were not given."""
+        """Return the complete handler, with missing options taken from the settings."""
         # RegistrationError is raised if the options cannot be used.
         defaults = {
             "retry": settings.retry,
@@ -161,7 +163,7 @@ class Registration(HandlerBase):
 def build_fallback(
     subscription: str, settings: "Settings", *, must_await: bool, on_unrouted: Call | None = None
 ) -> Handler:
-    """Build the handler that receives events without a registered handler."""
+    """Build the handler for events that no registered handler takes."""
     # The setting `on_unroutable` decides about the events. With `must_await` it is async, because async interceptors
     # wrap it. `on_unrouted` is called first with each such event, unless the setting is a function of the application.
     mode = settings.unroutable_in(subscription)
@@ -198,11 +200,11 @@ def _describe_event(event: Any) -> str:
 
 
 class Routes(dict[tuple[str, str], T]):
-    """The mapping of events to the handlers of one subscription: `routes[event_type, aggregate_type]`.
+    """A mapping that finds a subscription's handler for an event: `routes[event_type, aggregate_type]`."""
 
-    `list_registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most specific
-    match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then `default`.
-    Results are cached in the dict itself, so that a look-up costs no Python call."""
+    # `list_registered` is keyed by event type (`"*"` for every type) and aggregate type (None for any). The most
+    # specific match wins: (type, aggregate type), then (type, any), then ("*", aggregate type), then ("*", any), then
+    # `default`. Results are cached in the dict itself, so that a look-up costs no Python call.
 
     __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only_route")
 
@@ -234,7 +236,7 @@ class Routes(dict[tuple[str, str], T]):
         return [*self._registered]
 
     def map_handlers(self, convert: Callable[[T], U]) -> "Routes[U]":
-        """Return new routes in which each handler is replaced by the result of `convert(handler)`."""
+        """Return a copy of the mapping in which each handler is replaced by the result of `convert(handler)`."""
         # The keys stay the same.
         return Routes({pair: convert(each) for pair, each in self._registered.items()}, convert(self._default))
 

@@ -15,8 +15,10 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Lifespan:
-    """The application's startup and shutdown code: a generator function that opens the state of handlers, yields it
-    once, and closes it. `state` is the class that the function is annotated to yield."""
+    """The application's code that runs when a worker process starts and when it ends."""
+
+    # The code is a generator function that opens the state of handlers, yields it once, and closes it. `state` is the
+    # class that the function is annotated to yield.
 
     call: LifespanFunction
     is_async: bool
@@ -28,7 +30,8 @@ class Lifespan:
 
 
 def lifespan_of(function: Any) -> Lifespan:
-    """Return a generator function without arguments as a lifespan. Raise RegistrationError for anything else."""
+    """Wrap a generator function as startup and shutdown code. Raise RegistrationError if it cannot be used so."""
+    # RegistrationError is raised for anything but a generator function without arguments.
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)

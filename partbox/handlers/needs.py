@@ -14,13 +14,14 @@ VALUES = "_values"  # a name that no provider asks for
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The recipe for the arguments of a handler that needs more than its event, as indices into the available values.
+    """A description of how to call a handler that takes more arguments than its event."""
 
-    The available values are the state, the values of the event, the trailing arguments, and the values of providers, in
-    this order. `positions` are the positional arguments, `keywords` the keyword arguments, `dependencies` the providers
-    by parameter. Providers may take the names in `provided_names`. `trailing_arg` is the position of the last parameter
-    that neither a provider nor the state fills. `state` is the class of the state if the handler asks for it.
-    `is_guess` is True while no lifespan that yields this class is registered."""
+    # Arguments are given as indices into the available values. The available values are the state, the values of the
+    # event, the trailing arguments, and the values of providers, in this order. `positions` are the positional
+    # arguments, `keywords` the keyword arguments, `dependencies` the providers by parameter. Providers may take the
+    # names in `provided_names`. `trailing_arg` is the position of the last parameter that neither a provider nor the
+    # state fills. `state` is the class of the state if the handler asks for it. `is_guess` is True while no lifespan
+    # that yields this class is registered.
 
     positions: tuple[int, ...]
     keywords: Mapping[str, int]
@@ -31,7 +32,7 @@ class Needs:
     is_guess: bool = False
 
     def call_handler(self, handler: Call, *available: Any) -> Any:
-        """Call the handler with its arguments, picked from the available values."""
+        """Call the handler with the values that its parameters ask for, out of all available values."""
         # The values are given in the order of the class docstring.
         placed = [available[each] for each in self.positions]
         if not self.keywords:
@@ -40,7 +41,8 @@ class Needs:
 
 
 def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Split a handler's numbered parameters into positional and keyword arguments."""
+    """Decide which of a handler's arguments are passed by position and which by name."""
+    # `numbers` has the number of each parameter's argument.
     # Parameters are positional until the first parameter without a number.
     positions: list[int] = []
     for name, parameter in signature.parameters.items():
@@ -52,8 +54,9 @@ def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) ->
 
 
 def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """Wrap a handler so that it also receives the lifespan's state and the values of dependency providers. The wrapper
-    takes an event, or a list of events, then the values of the event's parameters and the trailing arguments."""
+    """Wrap a handler so that it also receives the application's state and the values of its dependencies."""
+    # The state is yielded by the lifespan, and the values of dependencies come from their providers. The wrapper takes
+    # an event, or a list of events, then the values of the event's parameters and the trailing arguments.
     state_of = _state_of_first if is_batch else _state_of
     if needs.dependencies:
         return _inject_providers(handler, needs, state_of, is_async=is_async)

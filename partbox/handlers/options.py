@@ -49,7 +49,8 @@ class Options(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Check the values of a handler's options and return the given options, without `name`."""
+    """Return the given handler options with checked values. Raise RegistrationError if one is wrong or unknown."""
+    # `name` is left out of the result.
     # None counts as not given, unless None is a value of the option.
     found = {}
     for option, value in options.items():
@@ -65,8 +66,8 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_batch_size(value: Any, where: str) -> int:
-    """Return the maximum length of a batch handler's list. Raise RegistrationError unless it is a whole number from
-    1."""
+    """Return the maximum size of a batch. Raise RegistrationError unless it is a whole number from 1."""
+    # The size is the length of the list that a batch handler gets.
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")

@@ -28,8 +28,10 @@ AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
-    """A mixin with the methods and decorators that register handlers. A wrong or duplicate registration raises
-    RegistrationError and changes nothing. An outbox registers in its `handlers`, which have the same methods."""
+    """A mixin with the methods and decorators that register handlers.
+
+    A wrong or duplicate registration raises RegistrationError and changes nothing. An outbox registers in its
+    `handlers`, which have the same methods."""
 
     @property
     def _registry(self) -> "Handlers":
@@ -91,17 +93,19 @@ class Registrar:
         )
 
     def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Add an interceptor, which runs around each call of every handler, inside the interceptors added before. The
-        package `partbox.interceptors` describes the forms of interceptors."""
+        """Add an interceptor, which runs around each call of every handler.
+
+        A new interceptor runs inside the interceptors added before. The package `partbox.interceptors` describes the
+        forms of interceptors."""
         interceptors.check_interceptor(interceptor)
         self._registry.interceptors += (interceptor,)
         return interceptor
 
     def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Register the decorated function as the dead-letter hook: `hook(event)` or `hook(event, error)`.
+        """Register the decorated function to be called for each event that failed for good.
 
-        The hook is called at least once for each dead event (an event that is not tried again). A second hook raises
-        RegistrationError."""
+        The function is the dead-letter hook: `hook(event)` or `hook(event, error)`. The hook is called at least once
+        for each dead event (an event that is not tried again). A second hook raises RegistrationError."""
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
@@ -170,7 +174,8 @@ class Handlers(Registrar):
     def build_routes(
         self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
-        """Return the mapping from events to handlers of a subscription, as registered now."""
+        """Return the mapping that finds the handler of a subscription for each event."""
+        # The mapping has the handlers that are registered now.
         # Options are filled in from `settings`. `on_unrouted` is called with each event that has no handler. The
         # handler of such events is made by `build_fallback`.
         mine = [each for each in self._registered.values() if each.subscription == subscription]
@@ -182,7 +187,7 @@ class Handlers(Registrar):
         )
 
     def list_names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
-        """Return two lists: the names of a subscription's handlers, and the names of the sinks among them."""
+        """Return the names of a subscription's handlers, and of those that forward events to another system (sinks)."""
         handlers = self.build_routes(subscription, settings).list_all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
@@ -193,7 +198,7 @@ class Handlers(Registrar):
         return {each.name for each in mine if not each.options.get("transactional")}
 
     def describe_missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
-        """Return an error text if the subscription has no handler, else None."""
+        """Return an error text that asks for a handler if the subscription has none. Return None if it has one."""
         # Without a handler a worker may not start. A function as `on_unroutable` takes all events, so it is enough.
         # `where` says in the text where to register a handler.
         subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())

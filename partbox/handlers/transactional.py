@@ -59,7 +59,7 @@ def trailing_arg_of(value: Transactional) -> str | None:
 
 
 def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:
-    """Return the kind of transaction for a value of the option `transactional`, or None for False."""
+    """Return the kind of database transaction that the handler option `transactional` asks for, or None."""
     # The kind depends on whether the handler is sync or async.
     return _KINDS[transactional, is_async] if transactional else None
 

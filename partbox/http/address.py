@@ -51,12 +51,15 @@ _UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".t
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The host names by which requests may address a server, in lower case without a final dot. `*` allows all."""
+    """The host names under which a server answers requests. `*` allows all names."""
+
+    # The names are in lower case without a final dot.
 
     hosts: frozenset[str] = frozenset()
 
     def is_allowed(self, host: str) -> bool:
-        """Return True if a request with this `Host` header may be answered. Browsers always send the header."""
+        """Return True if a request with this `Host` header may be answered."""
+        # Browsers always send the header.
         # A page on the internet can point its own name here (DNS rebinding) and then read, through a visitor's browser,
         # everything that the browser can reach. Only a name that an attacker can register is a danger. So a node also
         # answers to numbers, which kubelets and Prometheus's discovery use, to names without a dot, as in a cluster or
@@ -74,7 +77,7 @@ class AllowedHosts:
 
 
 def build_allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
-    """Return the host names by which requests may address a server at the host `bound`, with those in `more`."""
+    """Return the host names under which a server at the host `bound` answers requests."""
     # The name of this machine is allowed, too. `more` is the setting `http_names`, for other names of a service or a
     # proxy, separated by commas.
     candidates = (bound, socket.gethostname(), *(more or "").split(","))

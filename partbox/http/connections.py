@@ -16,7 +16,9 @@ NEVER_EVICTED: Final = (3, 0.0)
 
 
 class ConnectionLimits:
-    """The open connections of one HTTP server, at most `MAX_CONNECTIONS` with streams included."""
+    """The open connections of an HTTP server, limited to `MAX_CONNECTIONS`.
+
+    Streams are included."""
 
     def __init__(self) -> None:
         # By the client's address.
@@ -35,7 +37,8 @@ class ConnectionLimits:
         )
 
     def admit_connection(self, connection: "Connection") -> bool:
-        """Add a new connection, and close an old one if there are too many. Return False if there is no room."""
+        """Add a new connection, and close an old connection if there are too many. Return False if none can be
+        closed."""
         # If there are too many connections, the idle one that has been silent longest is closed, else the oldest whose
         # client is slow to read the response or to send the body, else the oldest without a response so far. A client
         # that sends requests and reads no responses can therefore not lock out the probes. There is no room if all
@@ -56,7 +59,9 @@ class ConnectionLimits:
 
 
 class Exchange:
-    """An HTTP request and its response. `lacks_body` is True while the application waits for more of the body."""
+    """An HTTP request and its response while the application handles them.
+
+    `lacks_body` is True while the application waits for more of the body."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.is_started = False
@@ -132,7 +137,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def eviction_rank(self) -> tuple[int, float]:
-        """The rank for eviction: the lowest is closed first. A connection with `NEVER_EVICTED` or more stays open."""
+        """The order in which connections are closed if there are too many: the lowest rank goes first."""
+        # A connection with `NEVER_EVICTED` or more stays open.
         if self._request is None:
             return 0, self._received_at
         # The client holds up the rest.

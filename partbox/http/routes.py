@@ -21,7 +21,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
-    """Wrap an ASGI application so that requests whose `Host` header is not an allowed name get the status 403."""
+    """Wrap an ASGI application so that requests with a `Host` header that is not allowed get the status 403."""
     # Such a name may be another site's (DNS rebinding).
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

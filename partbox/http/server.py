@@ -35,7 +35,9 @@ def check_installed() -> None:
 
 
 class HttpServer:
-    """An HTTP server for an ASGI application. It handles no signals, and its thread does not keep the process alive."""
+    """An HTTP server that runs an ASGI application in a background thread.
+
+    The server handles no signals, and its thread does not keep the process alive."""
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -66,7 +68,8 @@ class HttpServer:
             raise PartboxError(f"HTTP at {self.url} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop the server. Streams end at once, and other requests have `STOP_TIMEOUT` seconds."""
+        """Stop the server, and give running requests `STOP_TIMEOUT` seconds to finish."""
+        # Streams end at once.
         # The method may be called before `start`, and twice.
         if self._server is None:
             return

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """An item that is published in a batch, with its `size` in bytes, which bounds the batch."""
+    """The interface of an item with a `size` in bytes, by which batches of items are limited."""
 
     @property
     def size(self) -> int: ...
@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row of the source table that cannot be imported, named by its key, and the reason."""
+    """A row of the source table that cannot be imported, with its key and the reason."""
 
     key: str
     problem: str
@@ -93,7 +93,7 @@ class ImportResult:
         return self.complete and not self.bad and not self.writers
 
     def add_batch(self, batch: list[ImportRow]) -> None:
-        """Add the rows of an imported batch to the counts of pending and dead records."""
+        """Count the rows of an imported batch as pending or dead records."""
         dead = sum(each.failed_row is not None for each in batch)
         self.dead += dead
         self.pending += len(batch) - dead
@@ -218,7 +218,7 @@ class _ImportPass:
         self.progress(self.result)
 
     def _note_keys(self, keys: list[str]) -> None:
-        """Mark a batch of rows as imported by their keys. Raise `PartboxError` if two rows have one key."""
+        """Mark a batch of rows as imported. Raise `PartboxError` if two rows have the same key."""
         # No later import takes the rows again. The keys were not noted when the rows were read, and the lock excludes
         # other imports.
         fresh = steps.note_imported(self.writer, self._schema, self._table.name, keys)
@@ -241,7 +241,7 @@ class _ImportPass:
 def publish_batch(
     conn: Conn, schema: str, batch: list[T], copy_columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
-    """Publish a batch of events by COPY, and return the newest record id before it."""
+    """Publish a batch of events by COPY. Return the highest record id from before the batch."""
     # `copy_columns` makes the columns of the rows; it gets the database's clock.
     clock, newest = steps.read_clock_and_newest(conn, schema)
     with ErrorExplainer(schema), OwnCursor(conn) as cursor:
@@ -251,7 +251,7 @@ def publish_batch(
 
 
 def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], is_stopped: Callable[[], bool]) -> bool:
-    """Call `write` with batches of the entries, in order. Return False if it was stopped before the end."""
+    """Call `write` with batches of the entries, in order. Return False if `is_stopped` ended the work early."""
     # A batch has a size that suits a transaction. The end comes early if `is_stopped` returns True.
     batch: list[S] = []
     size = 0

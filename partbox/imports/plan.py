@@ -27,11 +27,11 @@ _NULL = compose.SQL("null::text")
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """A plan that maps the columns and statuses of another outbox's table to events.
+    """A plan that maps the columns and statuses of another outbox's table to events."""
 
-    `columns` and `constants` are by field of an event. Statuses are texts. `order` names the columns that order rows.
-    Without `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if the plan is
-    contradictory or incomplete."""
+    # `columns` and `constants` are by field of an event. Statuses are texts. `order` names the columns that order rows.
+    # Without `status` all rows are pending. `key` defaults to the primary key. Raise `PartboxError` if the plan is
+    # contradictory or incomplete.
 
     table: str
     columns: Mapping[str, str]
@@ -95,7 +95,8 @@ class ImportPlan:
         return SourceQuery(table, parts)
 
     def _fill_slot(self, slot: str, table: SourceTable) -> compose.Composable:
-        """Return the SQL expression for one column of the import query: a constant, a column, or null."""
+        """Return the SQL expression that the import query selects for one field of an event."""
+        # The expression is a constant, a column, or null.
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -143,7 +144,8 @@ def _build_identifiers(table: SourceTable, names: Iterable[str]) -> compose.Comp
 
 
 def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the key columns as the order of rows. Raise `PartboxError` unless later rows have higher keys."""
+    """Return the key columns as the order of rows if the key is one integer. Raise `PartboxError` for other keys."""
+    # Later rows must have higher keys.
     # Integers rise with time, UUIDs and texts do not.
     if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys

@@ -35,8 +35,9 @@ _stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])
 
 @dataclass(frozen=True, slots=True)
 class ImportFilter:
-    """A filter of archived events by type, aggregate and publishing time (from `since` on and before `until`). An event
-    must match everything given."""
+    """A filter that selects archived events by type, aggregate and publishing time."""
+
+    # The time is from `since` on and before `until`. An event must match everything given.
 
     since: datetime | None = None
     until: datetime | None = None
@@ -89,7 +90,8 @@ def restore_events(  # noqa: PLR0913  as in `import_rows`, and the name
     is_stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[RestoreResult], None] = lambda sofar: None,
 ) -> RestoreResult:
-    """Publish the archived events that match the filter `wanted` again, each only once, and return the counts."""
+    """Publish the archived events that match the filter `wanted` again, and return the counts."""
+    # Each event is published only once.
     # The record's id and time are new. Everything else is as it was published.
     # Events that were imported under this name before are left out. A dry run writes nothing. `is_stopped` is polled
     # between two records, `progress` is called after each batch. Raises `PartboxError` for a file or a line that is not
@@ -181,7 +183,7 @@ class _Restore:
             sofar.sample += new[: SAMPLE_ROWS - len(sofar.sample)]
 
     def _take_fresh(self, keys: list[str]) -> set[str]:
-        """Return the keys of events that were not imported before, and mark them as imported."""
+        """Mark events as imported, and return the keys of the events that were not marked before."""
         # The marks hold if this transaction commits. A dry run notes nothing.
         if self.dry_run:
             return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)

@@ -32,8 +32,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row of the source table converted to an event, with the fields as the database stores them. `failed_row` is set
-    if the row becomes a dead record."""
+    """A row of the source table, converted into an event that can be stored."""
+
+    # The `fields` are as the database stores them. `failed_row` is set if the row becomes a dead record.
 
     key: str
     event: Event
@@ -82,7 +83,8 @@ def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
 
 
 def build_copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the columns of each row for the database's COPY target `publish_copy_timed`."""
+    """Yield the values that the COPY command writes for each imported row."""
+    # The values are the columns of the COPY target `publish_copy_timed`.
     # `clock` is the database's time in microseconds since 1970.
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
@@ -96,7 +98,7 @@ def _mark_failed(fields: EventColumns) -> tuple[Any, ...]:
 
 
 def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
-    """Return the payload of a source row and its content type."""
+    """Return the payload and the content type of a row of the source table."""
     # Text is JSON and bytes are bytes, unless the content type says otherwise.
     data = found.payload_bytes
     if data is None:

@@ -36,7 +36,9 @@ def methods_of(interceptor: Any) -> dict[str, Any]:
 
 
 class InterceptorMethods:
-    """The `before` and `after` methods of one interceptor, for handlers of single events or of batches."""
+    """The hooks of one interceptor that are called before and after each call of a handler.
+
+    For a handler of batches, they are `before_batch` and `after_batch` if the interceptor has such methods."""
 
     def __init__(self, interceptor: Any, is_batch: bool) -> None:
         methods = methods_of(interceptor)
@@ -55,7 +57,7 @@ class InterceptorMethods:
         return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
     def list_before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls of the interceptor's `before` method to make ahead of the handler, in order."""
+        """Yield the calls of the interceptor's `before` to make before the handler runs, each with its events."""
         # The batch methods are never called for handlers of single events.
         # Each comes with the events that it begins.
         events = given if self._is_batch else [given]
@@ -71,7 +73,7 @@ class InterceptorMethods:
     def list_after_calls(
         self, begun_events: list[Any], outcome: Any, error: BaseException | None
     ) -> Iterator[tuple[list[Any], Step]]:
-        """Yield the calls of the interceptor's `after` method to make when the handler has ended, in order."""
+        """Yield the calls of the interceptor's `after` to make once the handler has ended, each with its events."""
         # A batch has one outcome per event: the list of the handler if its length fits (an exception in the list is the
         # `error` of that event's `after`), None for each event if the length is wrong, or the same outcome for each
         # event if the handler returned no list. Single events end in reverse order.
@@ -89,7 +91,8 @@ class InterceptorMethods:
                 yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
     def log_failure(self, events: list[Any]) -> None:
-        """Log the exception that an interceptor's `after` method has just raised, which changes no outcome."""
+        """Log the exception that an interceptor's `after` method has just raised."""
+        # The exception changes no outcome of an event.
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
         level, more = log_rate_limiter.line(self.name, logging.ERROR)
         # The error may be an object whose own methods fail.
@@ -111,7 +114,7 @@ class InterceptorMethods:
 
 
 def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
-    """Wrap a sync handler call in an interceptor's `before` and `after` methods."""
+    """Return a function that calls the interceptor's `before`, then the handler, then the interceptor's `after`."""
     # The `before` methods run ahead of the call and the `after` methods when it has ended.
 
     def intercepted(given: Any, *more: Any) -> Any:
@@ -131,7 +134,8 @@ def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
 
 
 def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
-    """Wrap an async handler call in an interceptor's `before` and `after` methods."""
+    """Return a coroutine function that calls the interceptor's `before`, then the handler, then the interceptor's
+    `after`."""
     # The `before` methods run ahead of the call and the `after` methods when it has ended.
 
     async def intercepted(given: Any, *more: Any) -> Any:

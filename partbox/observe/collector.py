@@ -17,8 +17,10 @@ MAX_STALE = 60.0  # seconds
 
 
 class DatabaseCollector(Collector):
-    """A Prometheus collector that reads the backlog and other metrics from the databases. With several databases, each
-    series has a label `database`, and a database that does not answer loses only its own gauges."""
+    """A Prometheus collector that reads the backlog of events and other metrics from the databases at each scrape.
+
+    With several databases, each series has a label `database`, and a database that does not answer loses only its own
+    gauges."""
 
     def __init__(self, prefix: str, monitored: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
@@ -58,7 +60,9 @@ class DatabaseCollector(Collector):
 
 
 class NodeCollector(DatabaseCollector):
-    """A Prometheus collector of every metric of a worker node except those of the publishing application."""
+    """A Prometheus collector of a worker node's metrics, from its processes and its databases.
+
+    Only the metrics of the publishing application are not included."""
 
     def _collect_meanwhile(self) -> Iterable[Family]:
         # The probes of the databases still run.

@@ -39,7 +39,9 @@ def describe_operation(name: str, kind: Operation) -> dict[str, str]:
 def require_provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
-    """Return a function that creates the OpenTelemetry provider in a worker process, or None for the global one."""
+    """Return the given function that creates an OpenTelemetry provider, or None. Raise PartboxError for a provider
+    object."""
+    # The function is called in each worker process. None stands for the global provider.
     # Raise PartboxError for a provider object, which cannot be pickled for another process.
     if given is None or callable(given):
         return given

@@ -65,8 +65,10 @@ class Metering(Display):
 
 
 class Instruments:
-    """The OpenTelemetry instruments, one for each metric, of one meter provider and one prefix of metric names. The
-    collectors run once for all instruments, and again when an instrument is read for the second time."""
+    """The OpenTelemetry instruments that export partbox's metrics, one instrument for each metric.
+
+    They belong to one meter provider and one prefix of metric names. The collectors run once for all instruments, and
+    again when an instrument is read for the second time."""
 
     def __init__(self, meter: Meter, prefix: str) -> None:
         self._prefix = prefix
@@ -123,8 +125,10 @@ class Instruments:
 
 
 class HistogramRecorder(Observer):
-    """An observer that records the histograms of one worker, value by value. OpenTelemetry has no observable histogram
-    that could be read at each export."""
+    """An observer that records handler times, delays and other durations of one worker in OpenTelemetry histograms.
+
+    Each value is recorded as it occurs, because OpenTelemetry has no observable histogram that could be read at each
+    export."""
 
     def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
         self._record_run = histograms["handler_seconds"].record

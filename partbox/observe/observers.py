@@ -16,8 +16,10 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """A group of observers that passes each notification on to the members that override its hook. Methods for all
-    hooks of the protocol are generated below. A hook without listeners costs next to nothing."""
+    """A group of observers that passes each notification on to its members.
+
+    A notification goes to the members that override its hook. Methods for all hooks of the protocol are generated
+    below. A hook without listeners costs next to nothing."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
@@ -85,7 +87,8 @@ def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
 
 
 def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
-    """Enter the context manager of a hook, push its exit on the stack, and return the value that it yields."""
+    """Enter the context manager that an observer's hook returns, and return the value that it yields."""
+    # The exit of the context manager is pushed on the stack.
     try:
         around = hook(*arguments)
         if around is None:

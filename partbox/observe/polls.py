@@ -18,8 +18,9 @@ Record = tuple[int, int]
 
 
 class PollSpan:
-    """The tracing span of one query for new events, with counts of their outcomes. Of the records that it read, `left`
-    are unsettled, and the others `succeeded` or `failed`."""
+    """The tracing span of one query for new events, with counts of the events that succeeded and failed."""
+
+    # `left` is the number of records of the query that are not settled yet.
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
 
@@ -97,7 +98,9 @@ class OpenPollSpans:
                 self._count_down(poll)
 
     def drop_partition(self, partition: int) -> None:
-        """Remove a partition's open events from their spans. They will not be settled in this process."""
+        """Stop waiting for the outcomes of a partition's open events, and end the spans that no other event keeps
+        open."""
+        # The events will not be settled in this process.
         with self._lock:
             for poll in self._spans_by_partition.pop(partition, {}).values():
                 self._count_down(poll)

@@ -152,7 +152,7 @@ def _hide_variables() -> None:
 
 
 def _strip_variables(event: Any, hint: dict[str, Any]) -> Any:
-    """Return a Sentry report without local variables, or None if the failure is reported anyway."""
+    """Return a Sentry report without local variables, or None to drop the report as a duplicate."""
     # None drops the report, for a log line about such a failure.
     if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:
         return None

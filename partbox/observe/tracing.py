@@ -56,8 +56,10 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _HandlerSpan:
-    """The tracing span of one call of a handler. `ended_at` is when it returned, in nanoseconds, and `unsettled_count`
-    the number of its unsettled events. `outcome` is "done" or the state of the first event that is not done."""
+    """The tracing span of one call of a handler, which ends when all events of the call have an outcome."""
+
+    # `ended_at` is when the call returned, in nanoseconds, and `unsettled_count` the number of its unsettled events.
+    # `outcome` is "done" or the state of the first event that is not done.
 
     span: Span
     unsettled_count: int
@@ -67,7 +69,7 @@ class _HandlerSpan:
     outcome: str | None = None
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Record the outcome of one event of the handler's call. The last one ends the span."""
+        """Record the outcome of one event of the handler's call, and end the span after the last event."""
         if verdict is not None and verdict.state in FAILED and not self.has_raised:
             self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
             self.span.set_attribute(ERROR, verdict.state)
@@ -213,13 +215,14 @@ class Tracing(Observer):
             handled.close()
 
     def _find_parent(self, events: Sequence[DeliveredEvent]) -> Context:
-        """Return the context in which a handler's span starts: that of the publish, or an empty one."""
+        """Return the trace context in which a handler's span starts: the context of the publish, or an empty one."""
         # The call joins the trace of the publish only if it has a single event and `join` is set.
         published = find_publish_context(events[0]) if self._joins and len(events) == 1 else None
         return Context() if published is None else trace.set_span_in_context(NonRecordingSpan(published), Context())
 
     def _build_links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
-        """Return span links from a handler's call to the queries and publishes of its events, each once."""
+        """Return span links that connect a handler's call to the queries and publishes of its events."""
+        # Each query and each publish is linked once.
         contexts: dict[tuple[int, int], Link] = {}
         for event in events:
             for context, what in (

@@ -39,8 +39,10 @@ class Operations:
 
     @property
     def dsn(self) -> str:
-        """The database connection string of this outbox, in a form that libpq understands. If the DSN was given as a
-        callable, each access calls it. If the DSN is an `embedded:` one, its server is started."""
+        """The database connection string of this outbox, in a form that libpq understands.
+
+        If the DSN was given as a callable, each access calls it. If the DSN is an `embedded:` one, its server is
+        started."""
         return self._database.resolve_dsn()()
 
     @property
@@ -52,8 +54,10 @@ class Operations:
 
     @property
     def blocked(self) -> "BlockedKeys":
-        """Commands that list blocked keys, and that retry or skip the failed event that blocks a key. Later events of a
-        blocked key wait for its head, the first record that is not delivered."""
+        """Commands that list the aggregates blocked by a failed event, and that retry or skip this event.
+
+        Later events of a blocked aggregate (a blocked key) wait for its head, the first record that is not
+        delivered."""
         from partbox.operations.blocked import BlockedKeys
 
         return BlockedKeys(lambda: self.dsn, self.settings)
@@ -86,10 +90,10 @@ class Operations:
 
     @staticmethod
     def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """Attribute the operator commands in this context to the user `identity`. None means the user of the process.
+        """Record `identity` as the user who gives the operator commands inside the `with` block.
 
-        The identity is recorded with the actions of this thread or task, on any outbox. It is cut after 200 characters.
-        Raise PartboxError if the identity is no text or is empty."""
+        None means the user of the process. The identity is recorded with the actions of this thread or task, on any
+        outbox. It is cut after 200 characters. Raise PartboxError if the identity is no text or is empty."""
         from partbox.db.operator.actions import acting_as
 
         return acting_as(identity)
@@ -127,7 +131,7 @@ class Operations:
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
-        """Adapt an outbox that was restored or copied into another database cluster to the transaction ids there.
+        """Make a restored or copied outbox usable in its new database cluster, whose transaction ids differ.
 
         Workers then deliver all records that were undelivered when the copy was made. Stop the workers first. The
         rebase is one transaction. It waits for publishers at most `timeout` (seconds, a timedelta, or a text such as

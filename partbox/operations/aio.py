@@ -90,8 +90,10 @@ class AsyncRecordSearch(_AsyncCommands):
 
 
 class AsyncOperations(_AsyncCommands):
-    """The operator commands as coroutines for asyncio, such as `await outbox.aio.dead.list()`. If the task is
-    cancelled, the command continues in its thread to the end. `progress` callbacks run in that thread."""
+    """The operator commands as coroutines for asyncio, such as `await outbox.aio.dead.list()`.
+
+    If the task is cancelled, the command continues in its thread to the end. `progress` callbacks run in that
+    thread."""
 
     purge = AsyncCommand(Operations.purge)
     rebase = AsyncCommand(Operations.rebase)

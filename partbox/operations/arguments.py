@@ -28,7 +28,9 @@ Moment = datetime | str
 
 
 class ArgumentError(PartboxError):
-    """An error for an invalid argument. A command line replaces `name`, the name in Python, by its own option."""
+    """An error for an invalid argument of an operator command.
+
+    A command line replaces `name`, the name in Python, by its own option."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}")
@@ -52,7 +54,8 @@ def check_limit(value: int) -> int:
 
 
 def has_own_loop(value: object) -> bool:
-    """Return True if async handlers get an event loop of their own (`loop="own"`), False for None."""
+    """Return True if the argument `loop` asks for a separate event loop for async handlers, or False if it is None."""
+    # The argument is `loop="own"` then.
     # None runs them in the loop that enters the worker. Any other value is refused.
     if value not in (None, "own"):
         raise PartboxError(
@@ -62,7 +65,8 @@ def has_own_loop(value: object) -> bool:
 
 
 def check_count(name: str, value: int | None, default: int) -> int:
-    """Validate a number of processes or concurrent handlers. None means `default`."""
+    """Return a number of processes or concurrent handlers, or `default` for None. Raise PartboxError if it is
+    invalid."""
     # PartboxError is raised unless the number is whole and at least 1.
     if value is not None and not _is_whole(value):
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
@@ -86,7 +90,7 @@ def parse_length(name: str, value: Length) -> float:
 
 
 def parse_bound(name: str, value: Bound | None) -> datetime | float | None:
-    """Convert the start or end of a time range: to a datetime, or to seconds ago for a duration such as "2h"."""
+    """Convert an end of a time range to a datetime, or a duration such as "2h" to a number of seconds ago."""
     # A datetime must have a time zone. None is returned as None.
     if value is None:
         return None

@@ -16,16 +16,20 @@ Groups = list[BlockedGroup]
 
 
 class BlockedKeys(OperatorCommands):
-    """Commands on blocked keys: aggregates whose later events wait for a failed one (the head of the key). An
-    impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
+    """Commands on aggregates whose later events wait for a failed event.
+
+    Such an aggregate is a blocked key, and the failed event is its head. An impossible command raises PartboxError with
+    a remedy, an unreachable database raises psycopg.Error."""
 
     _group_name = "blocked"
 
     def list(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Keys:
-        """Return at most `limit` blocked keys, the longest blocked first. `since` (inclusive) and `until` (exclusive)
-        bound the time at which a key became blocked. Both are times, or lengths such as "2h" for two hours ago."""
+        """Return at most `limit` aggregates that are blocked by a failed event, the longest blocked first.
+
+        `since` (inclusive) and `until` (exclusive) bound the time at which a key became blocked. Both are times, or
+        lengths such as "2h" for two hours ago."""
         limit, bounds = arguments.check_limit(limit), _parse_time_bounds(since, until)
         with self._open_session(subscription) as conn:
             return blocked.list_keys(conn, self._schema, subscription, limit, bounds)
@@ -33,14 +37,17 @@ class BlockedKeys(OperatorCommands):
     def groups(
         self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
-        """Group blocked keys by the kind of their failure. Return at most `limit` groups, the largest first."""
+        """Group the blocked aggregates by the kind of their failure, and return at most `limit` groups, the largest
+        first."""
         limit, bounds = arguments.check_limit(limit), _parse_time_bounds(since, until)
         with self._open_session(subscription) as conn:
             return blocked.list_groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
-        """Retry the event that blocks a key (its head) now instead of at its due time, even a dead one. Return the head
-        as it was before. Its `changed` is False if the head only waits for a free handler."""
+        """Retry the failed event that blocks an aggregate now, instead of at its due time.
+
+        A dead event is retried, too. Return the event (the head of the aggregate) as it was before. Its `changed` is
+        False if the head only waits for a free handler."""
         key = _build_key(subscription, aggregate_type, aggregate_id)
         with self._open_session(subscription) as conn:
             head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
@@ -57,10 +64,11 @@ class BlockedKeys(OperatorCommands):
         *,
         subscription: str = "default",
     ) -> Head:
-        """Give up the event that blocks a key (its head), so that the key's later events are delivered.
+        """Give up the failed event that blocks an aggregate, so that later events of the aggregate are delivered.
 
-        Return the head as it was before. The head becomes a dead record, which can be replayed later, with `reason`
-        before its error. If a handler is running the head, the handler's outcome counts."""
+        The event is the head of the aggregate. Return the head as it was before. The head becomes a dead record, which
+        can be replayed later, with `reason` before its error. If a handler is running the head, the handler's outcome
+        counts."""
         key = _build_key(subscription, aggregate_type, aggregate_id)
         detail = "by hand" if reason is None else arguments.check_text("reason", reason)
         with self._open_session(subscription) as conn:

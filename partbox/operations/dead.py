@@ -25,7 +25,9 @@ Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
-    """Filters of dead records, and the subscription. A filter that is missing or None matches all records."""
+    """Keyword arguments that select dead records by aggregate, group, time of death and subscription.
+
+    A filter that is missing or None matches all records."""
 
     aggregate_type: str | Enum | None
     aggregate_id: str | None
@@ -85,8 +87,10 @@ class DeadRecords(OperatorCommands):
             return found or self._refuse(conn, subscription, record_id)
 
     def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
-        """Deliver a dead record again, with all its attempts, before every unstarted event of its aggregate. Return 1.
-        Later events of the aggregate may have been delivered meanwhile. The last error is kept."""
+        """Deliver a dead record again, with all its attempts. Return 1.
+
+        The record comes before every unstarted event of its aggregate. Later events of the aggregate may have been
+        delivered meanwhile. The last error is kept."""
         return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
@@ -113,7 +117,7 @@ class DeadRecords(OperatorCommands):
 
     @contextmanager
     def _choose(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, DeadFilters]]:
-        """Check the filters of a command and open its database connection."""
+        """Check the filters of a command, open its database connection, and yield both."""
         # Yields the connection, the schema, the subscription and the checked filters.
         subscription = choice.pop("subscription", "default")
         given: dict[str, Any] = {"event_type": event_type, **choice}

@@ -36,8 +36,10 @@ class LimitedHandlers(OperatorCommands):
         self._names_of = known
 
     def list(self, subscription: str | None = None) -> list[HandlerLimit]:
-        """Return the limits of handlers in one or all subscriptions, each with the number of calls that wait for it.
-        The limits are those that living processes apply, and those that operators have set."""
+        """Return the limits of event handlers, each with the number of calls that wait for it.
+
+        The handlers are those of one or all subscriptions. The limits are those that living processes apply, and those
+        that operators have set."""
         with self._open_session(subscription) as conn:
             found = read_overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
         return [limit for cluster in found.clusters for limit in cluster.limits]

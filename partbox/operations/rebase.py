@@ -50,7 +50,8 @@ def rebase(
     timeout: arguments.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
-    """Adapt a restored or copied outbox schema to its present database cluster, in one transaction."""
+    """Make a restored or copied outbox schema usable in its new database cluster, in one transaction."""
+    # The schema is adapted to the transaction ids of the cluster.
     # Waits at most `timeout` for publishers to end their transactions. Raises PartboxError if the schema is healthy
     # (unless `force` is set), if workers are alive, or if the timeout passes. Raises psycopg.Error for the database.
     patience, schema = arguments.parse_length("timeout", timeout), settings.schema_name
@@ -69,7 +70,7 @@ def rebase(
 def _retry_rebase(
     conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
-    """Try the rebase until the database grants the locks or `patience` seconds have passed."""
+    """Repeat the rebase until the database grants the locks or `patience` seconds have passed."""
     # Between two attempts, transactions that queue behind the locks proceed.
     end = time.monotonic() + patience
     while True:
@@ -87,7 +88,7 @@ def _retry_rebase(
 
 
 def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
-    """Wait until all worker processes prove dead by missing heartbeats. Raise PartboxError if one is alive."""
+    """Wait until all registered worker processes prove to be dead. Raise PartboxError if one still sends heartbeats."""
     # A heartbeat within its lease comes from a living worker, or is a row of the dump. A row of the dump does not
     # change, so an instance counts as dead if its heartbeat does not change for the length of its lease.
     # Returns the last heartbeat of each worker process that the schema lists, by instance id. The error names the

@@ -42,7 +42,8 @@ OUTCOMES_OF_ENDING: Final = {
 
 
 class RecordChoice(TypedDict, total=False):
-    """The filters of every record search: types, tenant, publishing time, and ids below `before`."""
+    """Keyword arguments that filter every search for records: types, tenant, publishing time, and ids below
+    `before`."""
 
     event_type: str | Enum | type[Instance] | None
     aggregate_type: str | Enum | None

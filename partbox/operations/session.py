@@ -15,7 +15,8 @@ log = logging.getLogger("partbox.commands")
 
 
 class OperatorCommands:
-    """The base class of a group of operator commands, each of which opens a database connection of its own.
+    """The base class of groups of operator commands, which opens a database connection for each command.
+
     `_group_name` names the connections, which the server shows, and the commands in logs."""
 
     _group_name: ClassVar[str]

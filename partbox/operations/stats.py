@@ -57,8 +57,10 @@ class Stats(OperatorCommands):
         return self._load_page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
-        """Return a page of a subscription's parked records, which are set aside from normal reading. They are in any
-        state: failed, deferred, delayed, held, ready, dead, discarded."""
+        """Return a page of the records that a subscription has set aside from normal reading, such as failed or dead
+        ones.
+
+        The states of parked records are failed, deferred, delayed, held, ready, dead and discarded."""
         return self._load_page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
@@ -99,8 +101,9 @@ class _RatePoint(NamedTuple):
 
 
 class RateMeter:
-    """A meter of the publishing and delivery rates of all subscriptions over the last seconds. Pass every overview to
-    `add_overview`, because rates are computed from the differences between overviews."""
+    """A meter of how many events per second are published and delivered in each subscription, over the last seconds.
+
+    Pass every overview to `add_overview`, because rates are computed from the differences between overviews."""
 
     def __init__(self) -> None:
         self._last: Overview | None = None
@@ -143,8 +146,9 @@ class RateMeter:
 
 
 def estimate_delivered(before: Cluster, after: Cluster, drawn: int) -> float:
-    """Estimate how many records a subscription finished between two reads of its statistics, while `drawn` record ids
-    were assigned. The result is negative after a replay."""
+    """Estimate how many records a subscription finished between two reads of its statistics."""
+    # `drawn` is the number of record ids that were assigned between the two reads. The result is negative after a
+    # replay.
     # If both counts of a partition are exact, the number is the published records minus the growth of the pending ones.
     # An estimated count is off by more than the number delivered, so there the ids that the cursor has passed are
     # multiplied by the density of records above it.
@@ -168,7 +172,9 @@ MAX_NEWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """One line of news about a subscription, for a live view. `kind` is joined, gone, leaves, moved or said."""
+    """A line of text in a live view that reports a change of a subscription, such as a process that has joined.
+
+    `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
     kind: str
@@ -189,7 +195,7 @@ class NewsFeed:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChanges:
-    """The changes of processes and partition owners between two reads of a subscription's statistics.
+    """The processes that came or went and the partitions that changed owner, between two reads of statistics.
 
     `gone` has the number of partitions that each lost process still owned. `owner_changes` maps each claimed partition
     to the old owner, None if it had released the partition before, and the new one."""
@@ -201,7 +207,8 @@ class ClusterChanges:
 
 
 def compare_clusters(before: Cluster, after: Cluster) -> ClusterChanges:
-    """Return the changes of processes and partition owners between two reads of a subscription's statistics."""
+    """Return the processes that came or went and the partitions that changed owner, between two reads of statistics."""
+    # Both reads are of the same subscription.
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
     owned = Counter(each.owner for each in before.partitions)

@@ -37,7 +37,8 @@ Progress = Callable[[Sequence[Holder]], None]
 
 
 class InterruptedCommand(KeyboardInterrupt):
-    """An error for a Ctrl-C during a command. The message says in which state the subscription is left."""
+    """An error for a command that Ctrl-C interrupted, with a message about the state in which the subscription is
+    left."""
 
 
 class StillBusyError(PartboxError):
@@ -45,8 +46,9 @@ class StillBusyError(PartboxError):
 
 
 class FinalState(NamedTuple):
-    """The state in which a failed command leaves a subscription, as text. `is_certain` is True if the subscription
-    certainly is in the state that it had before the command."""
+    """A text about the state in which a failed command leaves a subscription.
+
+    `is_certain` is True if the subscription certainly is in the state that it had before the command."""
 
     text: str
     is_certain: bool
@@ -68,7 +70,7 @@ REFUSALS: dict[Problem, str] = {
 
 
 class Subscriptions(OperatorCommands):
-    """Commands on the subscriptions of an outbox.
+    """Commands that create, list, pause, resume, replay and drop the subscriptions of an outbox.
 
     Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
     An impossible command raises PartboxError with a remedy, an unreachable database raises psycopg.Error."""
@@ -78,8 +80,9 @@ class Subscriptions(OperatorCommands):
     def create(
         self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
     ) -> None:
-        """Create a subscription, which delivers the events of the log from `start` on: the "beginning", a publishing
-        time, or "now". If `types` are given, only events of the given types are delivered."""
+        """Create a subscription, which delivers events from the "beginning" of the log, from a time, or from "now" on.
+
+        A time as `start` is a publishing time. If `types` are given, only events of the given types are delivered."""
         name, wanted = arguments.check_subscription_name(name), arguments.check_event_types(types)
         begin = arguments.parse_start_position(start)
         with self._open_session() as conn:
@@ -127,6 +130,7 @@ class Subscriptions(OperatorCommands):
         progress: Progress | None = None,
     ) -> int:
         """Set a subscription back to a record id or a time, so that all later events are delivered again, in order.
+
         Return how many of 256 partitions were set back.
 
         The subscription is paused until its workers have released everything, at most for `timeout`, and resumed
@@ -187,8 +191,8 @@ class Subscriptions(OperatorCommands):
         *,
         members: bool,
     ) -> Result:
-        """Pause the subscription, wait until no worker owns a partition of it, then call `act(paused_here)`. With
-        `members`, wait until no instance is left, either."""
+        """Pause a subscription, wait until no worker owns any of its partitions, and then call `act(paused_here)`."""
+        # With `members`, wait until no worker process (instance) is left, either.
         # Workers release their partitions by themselves: at the next tick they find that no partition is assigned to
         # them, start no further handler, and release each partition when its last handler has ended. If the pause, the
         # wait (StillBusy after `timeout` seconds) or `act` fails, or Ctrl-C interrupts, a subscription that was paused
@@ -227,7 +231,7 @@ class Subscriptions(OperatorCommands):
             time.sleep(CHECK_INTERVAL)
 
     def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
-        """Delete expired worker processes from the database, and free their partitions."""
+        """Delete worker processes that no longer send heartbeats from the database, and free their partitions."""
         # Dead workers release nothing, and a subscription without a supervisor has nobody else to bury them.
         # A process is deleted when its lease is over. All partitions whose owners are no longer registered are freed.
         expired = silence.find_expired(

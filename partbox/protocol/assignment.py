@@ -8,7 +8,7 @@ Assignees = Sequence[UUID | None]
 
 
 def assign_partitions(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | None]:
-    """Assign partitions to instances in equal shares, with as few moves as possible."""
+    """Assign partitions to worker processes in equal shares, with as few moves as possible."""
     # A partition stays with its assignee as long as the assignee is alive and holds no more than its share. With n
     # partitions and m instances, n mod m shares are larger by one. The larger shares go to the instances that already
     # hold the most partitions, because each such instance then gives away one partition less.
@@ -30,7 +30,9 @@ def assign_partitions(partitions: Assignees, instances: Collection[UUID]) -> lis
 
 
 def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
-    """Return True if a partition has no living assignee, or if the shares of two instances differ by more than one."""
+    """Return True if partitions must be reassigned, because one has no living worker process or the shares are
+    uneven."""
+    # Shares are uneven if the shares of two instances differ by more than one.
     # The partitions must then be assigned anew. A comparison with the result of `assign_partitions` would make two
     # versions of `assign_partitions` undo each other's plans for ever in a rolling deploy.
     if not instances:

@@ -87,7 +87,8 @@ def flag_duration(nap: float) -> float:
 
 
 def flag_seconds_left(ahead: int | None) -> float:
-    """Return the seconds for which the mark "a worker sleeps" stays set, or 0 if it is not set."""
+    """Return the number of seconds for which publishers still notify sleeping workers, or 0 if publishers do not."""
+    # That is how long the mark "a worker sleeps" stays set.
     # A mark that lies more than 3,000 ms ahead counts as not set. Otherwise a server clock that was set back would
     # leave the mark set for ever.
     # The mark is the bell's flag. `ahead` is the flag's lead over the server's clock in milliseconds, or None if the
@@ -96,8 +97,10 @@ def flag_seconds_left(ahead: int | None) -> float:
 
 
 class FlagChange(Enum):
-    """The change that a worker makes after a poll to the database's mark "a worker sleeps": set it, clear it, or leave
-    it. The mark is the bell's flag, which publishers read."""
+    """The choice of a worker after a poll: ask publishers for notifications, tell them to stop, or neither."""
+
+    # The worker sets or clears the mark "a worker sleeps" in the database, or leaves it. The mark is the bell's flag,
+    # which publishers read.
 
     NOTHING = "nothing"
     RAISE = "raise"
@@ -105,7 +108,10 @@ class FlagChange(Enum):
 
 
 class SleepState(Enum):
-    """The state of a worker process between two polls: awake, about to sleep (the bell's flag is raised), or asleep."""
+    """The state of a worker process between two polls: awake, about to sleep, or asleep."""
+
+    # A worker about to sleep has raised the bell's flag, the mark by which it asks publishers for notifications, and
+    # still polls.
 
     AWAKE = "awake"
     RAISED = "raised"
@@ -113,10 +119,10 @@ class SleepState(Enum):
 
 
 class BellPoll(NamedTuple):
-    """The part of a complete poll's result that decides whether the worker may sleep.
+    """The facts from a complete poll by which a worker decides whether to sleep."""
 
-    `drawn_id` is the last record id drawn, and `flag_seconds` the seconds for which the bell's flag is still up.
-    `is_settled` is True if no open transaction has drawn an id up to `drawn_id`."""
+    # `drawn_id` is the last record id drawn, and `flag_seconds` the seconds for which the bell's flag is still up.
+    # `is_settled` is True if no open transaction has drawn an id up to `drawn_id`.
 
     drawn_id: int
     is_settled: bool
@@ -138,7 +144,8 @@ class SleepControl:
         self._up_from = self._until = 0.0
 
     def observe(self, now: float, seen: BellPoll | None, *, listens: bool, nap: float = NAP) -> FlagChange:
-        """Update the sleep state after a poll, and return how to change the mark "a worker sleeps"."""
+        """Decide after a poll whether the worker may sleep, and whether to ask publishers for notifications."""
+        # The result says how to change the mark "a worker sleeps", the bell's flag.
         # A worker raises the flag when the log has stood still for `STILL_TIME`, unless another worker has raised it
         # for long enough. While the flag stays up, every new event causes a ring. A worker that has read the new events
         # therefore goes back to sleep at once. A worker never lowers the flag because it woke up. Another worker may
@@ -176,7 +183,8 @@ class SleepControl:
         return now - self._busy_from >= STILL_TIME
 
     def note_raised(self, now: float, *, was_up: bool) -> None:
-        """Record that the worker marked itself in the database as asleep."""
+        """Record that the worker has asked publishers for notifications, because it is about to sleep."""
+        # The worker has marked itself in the database as asleep.
         # The mark is the bell's flag. `now` is the time just before the worker sent the statement, and `was_up` is True
         # if the flag was up before the statement.
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
@@ -193,7 +201,8 @@ class SleepControl:
         self.state = SleepState.NAPPING if now >= self._up_from + HEARD_TIME else SleepState.RAISED
 
     def note_lowered(self) -> None:
-        """Record that the mark "a worker sleeps" was cleared, which keeps the worker awake."""
+        """Stay awake, because publishers no longer notify sleeping workers."""
+        # The mark "a worker sleeps" was cleared.
         # This worker lowered the bell's flag, or another worker did so and sent the notification `back`.
         self._is_flag_up = False
         self.state = SleepState.AWAKE
@@ -211,8 +220,9 @@ class SleepControl:
 
 
 class FlagMemory:
-    """A publishing process's memory that no worker sleeps, so that the process need not ask the database again. The
-    memory holds for one database and for `NO_ASK_TIME`."""
+    """A publisher's memory that no worker sleeps, which saves further questions to the database."""
+
+    # The memory belongs to one process, and holds for one database and for `NO_ASK_TIME`.
 
     __slots__ = ("_until",)
 
@@ -226,7 +236,8 @@ class FlagMemory:
         return now >= self._until
 
     def note_answer(self, sent: float, rang: bool) -> None:
-        """Remember whether a publish found a sleeping worker and notified it. `sent` is the time of the statement."""
+        """Remember for a short time that no worker sleeps, unless the publish notified a sleeping worker (`rang`)."""
+        # `sent` is the time of the statement.
         # A publisher that found the flag down does not read it again for `NO_ASK_TIME`, counted from the time at which
         # it sent that statement. `NO_ASK_TIME` is shorter than `HEARD_TIME`. A publisher never remembers that it rang,
         # because a rollback to a savepoint takes the notification back.

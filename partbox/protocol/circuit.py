@@ -20,11 +20,11 @@ SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
 @dataclass(slots=True)
 class Circuit:
-    """A circuit breaker that stops calls to one handler in one process while its downstream service is away.
+    """A circuit breaker that stops calls to one handler in one process while its downstream service is away."""
 
-    `has_failures` is True while the circuit is open, or if there were failures since the last success. While
-    `has_failures` is False, callers need neither ask for admission nor report successes. `probe_lost` is the time in
-    seconds to wait for a probe (a trial call), for example the handler's timeout."""
+    # `has_failures` is True while the circuit is open, or if there were failures since the last success. While
+    # `has_failures` is False, callers need neither ask for admission nor report successes. `probe_lost` is the time in
+    # seconds to wait for a probe (a trial call), for example the handler's timeout.
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
@@ -67,7 +67,7 @@ class Circuit:
         return was_open
 
     def note_undecided(self, started: float | None = None) -> None:
-        """Record that a call neither succeeded nor failed: the handler did not start, or asked for a retry later."""
+        """Record a call that says nothing about the service: the handler did not start, or asked for a retry later."""
         # If the handler was the probe, the next probe is admitted at once.
         if self._is_probe(started):
             self._probing_since = None

@@ -35,7 +35,9 @@ def stretch_of(id: int) -> int:
 
 
 class ReadMode(Enum):
-    """The way to poll a partition: alone or with others, with or without a backlog, in whole pages or in pieces."""
+    """The way to read a partition's records: alone or with other partitions, in whole pages or in pieces."""
+
+    # The mode also says whether more records may lie ahead.
 
     FRESH = "fresh"
     BACKLOG = "backlog"
@@ -59,8 +61,10 @@ _NEXT: Final = MappingProxyType(
 
 
 class ReadRequest(NamedTuple):
-    """The parameters of the next poll for one partition. `base_page` is the page (snapshot) at which the partition was
-    last read: its own page, or the page that it shares with other partitions."""
+    """A request for the next records of one partition, with the position up to which the partition was read."""
+
+    # `base_page` is the page (snapshot) at which the partition was last read: its own page, or the page that it shares
+    # with other partitions.
 
     partition: int
     last_id: int
@@ -76,11 +80,11 @@ class ReadRequest(NamedTuple):
 
 
 class PagePart(NamedTuple):
-    """The records that a poll found for one partition.
+    """The records that a poll found for one partition."""
 
-    `late_ids` has the ids of records that were committed after records with higher ids were read. `raised_to` is the id
-    to which the last id L is raised, or 0. `is_last` is False for a piece of a cut page that is followed by more
-    pieces."""
+    # `late_ids` has the ids of records that were committed after records with higher ids were read. `raised_to` is the
+    # id to which the last id L is raised, or 0. `is_last` is False for a piece of a cut page that is followed by more
+    # pieces.
 
     page: Page
     late_ids: list[int]
@@ -91,8 +95,10 @@ class PagePart(NamedTuple):
 
 
 class CutPage(NamedTuple):
-    """A page that is too large for one poll and is read in several pieces. It has the page of the first piece, and the
-    id up to which late records have been read."""
+    """The progress in reading a page of records that is too large for one query and is read in several pieces."""
+
+    # `page` is the page of the first piece. `read_to` is the id up to which late records, which were committed after
+    # higher ids, have been read.
 
     page: Page
     read_to: int
@@ -100,10 +106,10 @@ class CutPage(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """The position up to which one partition of the log has been read.
+    """The position up to which one partition of the log has been read."""
 
-    `base_page` is the partition's own page, or None if the partition was read in *lockstep*, at the page that all
-    partitions share. `cut_page` is set while the page is read in pieces."""
+    # `base_page` is the partition's own page, or None if the partition was read in *lockstep*, at the page that all
+    # partitions share. `cut_page` is set while the page is read in pieces.
 
     partition: int
     last_id: int
@@ -119,13 +125,14 @@ class Cursor:
 
     @property
     def is_fresh(self) -> bool:
-        """True if the partition was claimed and no complete page has been read since."""
+        """True if no complete page has been read since this process took over the partition."""
         # Until then, the partition is polled alone.
         return self.mode in ALONE
 
     @property
     def is_caught_up(self) -> bool:
-        """True if all records of the partition that the last common poll could see have been read."""
+        """True if all records of the partition that the last common query could see have been read."""
+        # The query was a poll of several partitions together.
         # The snapshot of the last common poll is the shared page.
         return self.mode is ReadMode.CAUGHT_UP
 
@@ -146,7 +153,7 @@ class Cursor:
         self.may_have_backlog = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
     def build_request(self, room: int, shared: Page | None) -> ReadRequest:
-        """Return the request for the partition's next poll, with room for `room` new records."""
+        """Return the parameters of the partition's next poll, which asks for at most `room` new records."""
         # Late records are read even without room. New records are not read inside a cut page. `shared` is the page of
         # the partitions in lockstep, and None for partitions that are polled alone.
         base = self.base_page or shared
@@ -211,7 +218,8 @@ class Cursor:
         return self._move_to(page, late, new, full=full)
 
     def take_quick(self, page: Page, ids: list[int]) -> PagePart:
-        """Advance the reading position by one scan for all partitions, and return the records to deliver."""
+        """Advance the reading position past the ids that a scan of several partitions found. Return the records to
+        deliver."""
         # A cursor that is caught up follows the shared page from one quick poll to the next, and changes only if a poll
         # returns records for it. The records that became visible in between belong to other partitions.
         # This is a quick poll, one scan for all partitions that are caught up. The partition must be caught up. `ids`
@@ -223,7 +231,9 @@ class Cursor:
         return self._move_to(page, ids[:late], ids[late:], full=False)
 
     def keep_page(self, shared: Page) -> None:
-        """Keep the snapshot `shared` as the partition's own, if the partition was read at it."""
+        """Remember the snapshot at which the partition was last read, before the other partitions move on to a newer
+        one."""
+        # The snapshot is `shared`, unless the partition has a page of its own.
         # When a quick poll moves the shared page on, a partition that is not caught up has to keep the page that it
         # has. For a partition that is caught up, the unread records are always the records that the shared page does
         # not see.

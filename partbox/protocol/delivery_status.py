@@ -10,12 +10,12 @@ ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A step in the processing of an event by a subscription, such as a failed attempt or a replay.
+    """A step in the processing of an event by a subscription, such as a failed attempt or a replay."""
 
-    `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
-    (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator), or
-    cancelled. A delivery at the first attempt leaves no entry. `process` is "pid on node", or None for an operator, who
-    is named by `who`. `seconds` is the running time of the handler, or None if unknown."""
+    # `outcome` is failed, dead, ignored, interrupted (the process died), done (after the record was parked), repeated
+    # (done, and a process that died may have run the record before), skipped, replayed or discarded (by an operator),
+    # or cancelled. A delivery at the first attempt leaves no entry. `process` is "pid on node", or None for an
+    # operator, who is named by `who`. `seconds` is the running time of the handler, or None if unknown.
 
     at: datetime
     outcome: str
@@ -28,11 +28,11 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The completed delivery of a record to a subscription, which happened between the times `after` and `before`.
+    """The completed delivery of a record to a subscription, which happened between the times `after` and `before`."""
 
-    `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said that
-    the error does not matter, or no handler took the record). `process` is "pid on node". The times and the process are
-    None if they are no longer known."""
+    # `outcome` is delivered, repeated (a process that died may have run the record too), or ignored (`on_error` said
+    # that the error does not matter, or no handler took the record). `process` is "pid on node". The times and the
+    # process are None if they are no longer known.
 
     outcome: str
     after: datetime | None
@@ -54,12 +54,12 @@ class ParkedState:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFacts:
-    """The facts, read from the database at one moment, that decide the status of an event in a subscription.
+    """The facts, read from the database at one moment, that decide the status of an event in a subscription."""
 
-    `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved cursor
-    of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the number of
-    records that have to be read first, and None for a consumed record. `head` is the record for which the aggregate
-    waits. `history` starts with the oldest entry."""
+    # `wanted` is False if the type filter of the subscription excludes the record. `consumed` is True if the saved
+    # cursor of its partition has passed the record. `owner` is the process that owns the partition. `ahead` is the
+    # number of records that have to be read first, and None for a consumed record. `head` is the record for which the
+    # aggregate waits. `history` starts with the oldest entry.
 
     subscription: str
     partition: int
@@ -77,15 +77,16 @@ class DeliveryFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """The status of an event in a subscription: its outcome, or where and why it waits.
+    """The status of an event in a subscription: its outcome, or where and why it waits."""
 
-    `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
-    held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
-    handler took the record), unwanted (excluded by the type filter of the subscription), or passed (the subscription
-    began after the record, and no delivery is known). `process` is the "pid on node" of the process that has the record
-    or has delivered it. `behind` is the record for which this record waits. `ahead` is the number of records of the
-    partition that have to be read first. `why` is the reason for waiting, in words. `attempts` counts the charged
-    attempts. `since` is the time at which the record was parked or died. `due_at` is the time of the next attempt."""
+    # `state` is one of: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled,
+    # held, ready, dead, discarded, cancelled, delivered, ignored (`on_error` said that the error does not matter, or no
+    # handler took the record), unwanted (excluded by the type filter of the subscription), or passed (the subscription
+    # began after the record, and no delivery is known). `process` is the "pid on node" of the process that has the
+    # record or has delivered it. `behind` is the record for which this record waits. `ahead` is the number of records
+    # of the partition that have to be read first. `why` is the reason for waiting, in words. `attempts` counts the
+    # charged attempts. `since` is the time at which the record was parked or died. `due_at` is the time of the next
+    # attempt.
 
     subscription: str
     state: str
@@ -103,7 +104,7 @@ class DeliveryStatus:
 
     @property
     def may_have_run_twice(self) -> bool:
-        """True if the handler may have run twice, because a process died while it may have run the handler."""
+        """True if the handler may have run twice, because a process died that may already have run the handler."""
         # The record ran again after the death of the process.
         return any(entry.outcome == "repeated" for entry in self.history)
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Page:
-    """The snapshot at which a poll read the log, with lower bounds on the ids of the records that it does not see.
+    """A snapshot of the event log, with lower bounds on the ids of records that were not visible in it yet."""
 
-    `settled_id` is the bound for transactions that the snapshot could not list. `listed_bounds` has a pair (xid, bound)
-    for each listed transaction. The page of a saved cursor has its floor as the bound of all of them. `is_complete` is
-    True if no record that the snapshot sees lay above the ceiling of the poll."""
+    # A poll read the log at this snapshot. `settled_id` is the bound for transactions that the snapshot could not list.
+    # `listed_bounds` has a pair (xid, bound) for each listed transaction. The page of a saved cursor has its floor as
+    # the bound of all of them. `is_complete` is True if no record that the snapshot sees lay above the ceiling of the
+    # poll.
 
     snapshot: str
     settled_id: int
@@ -21,19 +22,19 @@ class Page:
 
     @cached_property
     def floor(self) -> int:
-        """The highest id up to which no further record can become visible after this snapshot."""
+        """The id up to which no new record can appear any more after this snapshot."""
         return min([self.settled_id, *(bound for _, bound in self.listed_bounds)])
 
 
 class Fence(NamedTuple):
-    """A bound on later record ids: transactions above `xid` draw only ids above `drawn_id`."""
+    """A guarantee that transactions above the transaction id `xid` write only records with ids above `drawn_id`."""
 
     xid: int
     drawn_id: int
 
 
 def build_fence(drawn: int, age: int, xmax: int) -> Fence:
-    """Build a bound on the record ids of later transactions from one reading of the server."""
+    """Return a lower bound on the record ids of later transactions, from one reading of the server's counters."""
     # Transactions above an xid draw only ids above `drawn`. The reading has the id drawn, `age('3'::xid)` read after
     # it, and a snapshot's 64-bit xmax. `age` is the distance from xid 3 to the next xid, in 32 bits. The next xid is
     # xmax or shortly after, so that xmax widens it to 64 bits.
@@ -57,8 +58,9 @@ class Snapshot:
 
 
 class Horizon:
-    """The bounds that one process knows on the ids of records that may still become visible. Polls search only above
-    these bounds. The bounds hold for one life of the server."""
+    """A tracker of the record ids above which records of unfinished transactions may still appear.
+
+    Each process has its own. Polls search only above these bounds. The bounds hold for one life of the server."""
 
     def __init__(self) -> None:
         self.fences: list[Fence] = []
@@ -68,19 +70,20 @@ class Horizon:
         self._bounds: dict[int, int] = {}
 
     def add_fence(self, new: Fence) -> None:
-        """Remember a bound on the record ids of later transactions, unless it says less than the newest bound."""
+        """Remember that later transactions can draw only record ids above `new.drawn_id`."""
         # A fence with no more drawn ids than the newest fence is dropped.
         if not self.fences or new.drawn_id > self.fences[-1].drawn_id:
             self.fences.append(new)
 
     def note_claimed_floor(self, floor: int) -> None:
-        """Remember the id up to which a newly claimed partition is complete, if it is the highest so far."""
+        """Remember that no further record will appear up to the id `floor`, if it is the highest such id so far."""
+        # The partition that was just claimed is complete up to the floor.
         # No record up to the floor will appear any more. The floor holds for every transaction that is still open after
         # the claim.
         self.claimed_floor = max(self.claimed_floor, floor)
 
     def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:
-        """Return a poll's snapshot together with bounds on the ids that it could not see."""
+        """Return a poll's snapshot with the ids above which there may be records that the poll could not see."""
         # The bounds of the open transactions that `snapshot` lists are fixed now. Call this immediately after the poll:
         # a later bound could use a floor that was claimed after the snapshot. Such a floor says nothing about a
         # transaction that ended between the two.
@@ -92,7 +95,7 @@ class Horizon:
         return Page(snapshot.text, self._find_bound(snapshot.xmax), listed, is_complete)
 
     def share_page(self, snapshot: Snapshot, page: Page) -> None:
-        """Make a snapshot the shared snapshot of all partitions that are polled together."""
+        """Store the snapshot from which the next common poll of all up-to-date partitions continues."""
         # There is a trap. The xmax of a snapshot is one past the highest completed xid, so a running transaction may
         # have an xid at or above xmax, and the snapshot does not list it. The claim "a transaction with xid >= xmax(S)
         # began after S" is therefore false. Only a fence with U < xmax(S) says something about such a transaction.
@@ -106,7 +109,8 @@ class Horizon:
             del self.fences[0]
 
     def list_open_xids(self) -> list[int]:
-        """Return the ids of the transactions that were in progress at the shared snapshot."""
+        """Return the ids of the transactions that were still open at the last common poll of the partitions."""
+        # The page of that poll is the shared page.
         return [xid for xid, _ in self.shared_page.listed_bounds] if self.shared_page else []
 
     def find_ceiling(self, last_id: int) -> int:
@@ -115,8 +119,10 @@ class Horizon:
         return max(self.fences[-1].drawn_id if self.fences else 0, self.claimed_floor, last_id)
 
     def is_idle(self, drawn: int, ended: bool) -> bool:
-        """Return True if a poll can be skipped, because no record can have become visible. `drawn` is the number of ids
-        drawn by now. `ended` is True if a transaction that the shared snapshot lists has ended."""
+        """Return True if a poll can be skipped, because no record can have become visible since the last common
+        poll."""
+        # `drawn` is the number of ids drawn by now. `ended` is True if a transaction that the shared snapshot lists has
+        # ended.
         # The xid of a record that became visible after the shared snapshot S is either listed by S or is at or above
         # xmax(S). In the first case the transaction has ended. In the second case the xid is above the U of the fence,
         # so the id is above `settled_id`, and more ids have been drawn. The fence has to be older than S: the ids drawn

@@ -18,7 +18,7 @@ AWAIT_DIVISOR = 8
 
 
 def compute_turn_chance(nodes: int) -> float:
-    """Return the probability with which a node takes a turn at work that any node can do."""
+    """Return the probability with which a node performs a task that any node can do, such as maintenance of tables."""
     # Up to `FULL_SHARE_NODES` nodes take all turns. Larger fleets take as many turns together as `FULL_SHARE_NODES`
     # nodes. Each node draws anew, so when nodes leave, the others take over their turns at once.
     return min(1.0, FULL_SHARE_NODES / max(1, nodes))
@@ -34,8 +34,8 @@ def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Return the longest time in seconds between two regular looks of a process at the database. A process is `calm`
-    only if it hears the bell and has nothing left to do."""
+    """Return the most seconds that a process may wait between two regular queries for due work and assignments."""
+    # A process is `calm` only if it hears the bell (publishers can wake it) and has nothing left to do.
     # A process with few partitions ticks less often. Otherwise hundreds of processes without work would cost the server
     # a third of a processor. The number of owned partitions decides, from about 16 processes on. A late tick delays
     # only news that the bell announces anyway: events, plans, and changes of parked rows by others. A process with
@@ -48,8 +48,9 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Return the seconds, at most `most`, until the next regular look of a process at the database. The first parked
-    row is due in `soonest` seconds. The process has waited `awaited` seconds for another to release a partition."""
+    """Return the seconds, at most `most`, until a process next queries the database for due work and assignments."""
+    # The first parked row is due in `soonest` seconds. The process has waited `awaited` seconds for another to release
+    # a partition.
     # No notification announces that another process releases a partition. A partition that was awaited for t seconds
     # stays without an owner for at most t / AWAIT_DIVISOR, and waiting for a handler that runs for hours costs no more
     # queries than the usual ticks.

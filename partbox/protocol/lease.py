@@ -19,7 +19,7 @@ BREAK_DIVISOR = 2
 
 
 def trust_deadline(sent_at: float, lease: float) -> float:
-    """Return the time until which a process may rely on its lease. `sent_at` is the time of the last renewal."""
+    """Return the time until which a process may rely on the lease that it renewed at `sent_at`."""
     # Two local clocks are used: a clock that also counts suspended time, and the wall clock, because a paused virtual
     # machine may stop the first.
     # The process sent the renewal at `sent_at`, in seconds of the same clock.
@@ -27,7 +27,7 @@ def trust_deadline(sent_at: float, lease: float) -> float:
 
 
 def idle_limit(lease: float) -> float:
-    """Return the seconds without database progress after which a child process starts no further handler."""
+    """Return the seconds without a successful read or save after which a worker process starts no more handlers."""
     # A read or a save of progress counts. The limit is less than the time after which the supervisor gives up on the
     # child.
     return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
@@ -35,7 +35,9 @@ def idle_limit(lease: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ChildSigns:
-    """The signs of life of a child process as its supervisor sees them. Times are in seconds.
+    """The signs of life of a worker process as its supervisor sees them, such as the seconds of its silence.
+
+    All times are in seconds.
 
     Attributes:
         silent_for: Since the last tick of the child.
@@ -43,8 +45,9 @@ class ChildSigns:
         is_stopped: True if the kernel says that the process is stopped.
         half_silent_for: Since the last tick of the poller or of the saver, whichever is more silent.
         idle_for: Time without a read or a save while the supervisor reached the database, or `stuck_for` if that is
-        longer. has_read: False before the first read, when the child could do nothing with a partition. stuck_for: Time
-        for which all runners hang and no handler runs."""
+            longer.
+        has_read: False before the first read, when the child could do nothing with a partition.
+        stuck_for: Time for which all runners hang and no handler runs."""
 
     silent_for: float
     handler_seconds: float | None
@@ -92,8 +95,9 @@ def should_kill(signs: ChildSigns, patience: Patience) -> bool:
 
 
 class HeartbeatStreak:
-    """The period in which a supervisor has reached its database without a break. Inactivity of child processes during
-    this period is their own fault. The clock also counts suspended time."""
+    """A measure of the time for which a supervisor has reached its database without interruption.
+
+    Inactivity of child processes during this period is their own fault. The clock also counts suspended time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -101,7 +105,8 @@ class HeartbeatStreak:
         self._at = 0.0
 
     def note_look(self, now: float, *, reached: bool) -> None:
-        """Record whether the supervisor's last look at the database, ended at `now`, succeeded."""
+        """Record whether the supervisor's last access to the database succeeded."""
+        # The access ended at `now`.
         # A tick that did not reach the database, or a long gap between ticks, breaks the streak.
         if not reached:
             self._since = None
@@ -110,14 +115,15 @@ class HeartbeatStreak:
         self._at = now
 
     def measure_length(self, now: float) -> float:
-        """Return the length of the streak in seconds, or 0.0 if it is broken."""
+        """Return the seconds for which the database has been reached without interruption, or 0.0 if it was not."""
         # The streak also breaks if the last tick was too long ago.
         return 0.0 if self._since is None or breaks_watch(now - self._at, self._lease) else now - self._since
 
 
 class Leaseholder(Protocol):
-    """A process instance as stored in the database, and the seconds `lease_left` of its lease by the database's
-    clock."""
+    """A process as stored in the database, with the time for which others still have to treat it as alive.
+
+    This time is its lease. `lease_left` is the rest of the lease in seconds, by the database's clock."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -130,21 +136,21 @@ class Leaseholder(Protocol):
 
 
 class SeenHeartbeat(NamedTuple):
-    """A heartbeat of a process instance, and the monotonic time since which a watcher has seen it unchanged."""
+    """The last heartbeat of another process, and the monotonic time since which no newer one has been seen."""
 
     heartbeat_at: datetime
     since: float
 
 
 class Burials(NamedTuple):
-    """The process instances to declare dead now, and the seconds until the next instance may be due, or None."""
+    """The processes to declare dead now, and the seconds until the next one may be declared dead, or None."""
 
     due_instances: list[UUID]
     next_in: float | None
 
 
 def breaks_watch(pause: float, lease: float) -> bool:
-    """Return True if the watcher of other processes' heartbeats paused so long that it must start anew."""
+    """Return True if a watcher paused too long to judge other processes by their heartbeats, and must start anew."""
     # The pause took `pause` seconds. The watcher then has to watch the heartbeats for a full lease anew.
     return pause > lease / BREAK_DIVISOR
 
@@ -152,7 +158,8 @@ def breaks_watch(pause: float, lease: float) -> bool:
 def update_sightings(
     before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
 ) -> dict[UUID, SeenHeartbeat]:
-    """Update since when the heartbeat of each process instance has been unchanged."""
+    """Return for each process the time since which its heartbeat has not changed, by comparing it with the last
+    look."""
     # The watcher looked at the instances at the time `now`. The observation of `before` was `pause` seconds earlier.
     return {each.instance_id: _update_sighting(before.get(each.instance_id), each, now, pause) for each in instances}
 

@@ -25,10 +25,10 @@ class Rate(float):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The rate limit and the concurrency limit of one handler in the whole cluster.
+    """The rate limit and the concurrency limit of one handler in the whole cluster."""
 
-    `rate` is the number of calls that may start per second, and `at_once` the number that may run at the same time.
-    None means no limit. With `by`, both hold for each value by which events are divided, for example each tenant."""
+    # `rate` is the number of calls that may start per second, and `at_once` the number that may run at the same time.
+    # None means no limit. With `by`, both hold for each value by which events are divided, for example each tenant.
 
     rate: Rate | None = None
     at_once: int | None = None

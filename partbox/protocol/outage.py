@@ -38,8 +38,9 @@ _module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"
 
 
 class ErrorNames(tuple[type[BaseException] | str, ...]):
-    """A tuple of exception classes or their dotted names. Names are imported only when a worker starts, because they
-    may belong to the application's modules."""
+    """Exception classes, or their dotted names, which are imported only when a worker starts."""
+
+    # A name may belong to a module of the application.
 
     __slots__ = ()
 
@@ -55,7 +56,7 @@ DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
 def parse_error_names(value: Any) -> ErrorNames:
-    """Parse the exceptions that a setting names. Raise ValueError for a value of a wrong kind."""
+    """Parse a setting that lists exception classes or their names. Raise ValueError if it is invalid."""
     # The value is a class, a text with commas, or a list of classes and names.
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)

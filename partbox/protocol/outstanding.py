@@ -10,12 +10,12 @@ IDLE_PATIENCE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OutstandingWork:
-    """The work that a subscription has not finished yet, as saved in the database.
+    """The work that a subscription has not finished yet, as saved in the database."""
 
-    `has_unread` is True if there are records to read. `may_move` is True if a partition has no owner at the moment or a
-    handler has run for long, so that a lack of progress does not prove a standstill. `cursor_sum` is the sum of all
-    cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
-    `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself."""
+    # `has_unread` is True if there are records to read. `may_move` is True if a partition has no owner at the moment or
+    # a handler has run for long, so that a lack of progress does not prove a standstill. `cursor_sum` is the sum of all
+    # cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
+    # `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself.
 
     is_paused: bool = False
     has_unread: bool = False
@@ -55,7 +55,7 @@ class Standstill:
         self._since = 0.0
 
     def is_over(self, work: OutstandingWork, patience: float, now: float) -> bool:
-        """Return True if none of the subscription's work can run before `patience` seconds end."""
+        """Return True if no event of the subscription can run within `patience` seconds after the last finished one."""
         # Waiting for the subscription is then pointless. The seconds count anew from each finished event.
         if work.may_move or work.progress_mark != self._progress:
             self._progress, self._since = work.progress_mark, now

@@ -66,8 +66,9 @@ class RowStage(Enum):
 
 
 class Suspicion(Enum):
-    """The degree to which an event is suspected of having killed a worker process, up to its trial run. The trial is a
-    run that is counted as an attempt beforehand."""
+    """The degree to which an event is suspected of having killed a worker process."""
+
+    # A suspected event gets a trial, which is a run that is counted as an attempt beforehand.
 
     NONE = "none"
     SUSPECT = "suspect"
@@ -101,8 +102,9 @@ _IN_MEMORY: Final = (RowStage.LOADED, RowStage.RUNS_ON)
 
 @dataclass(slots=True)
 class ParkedRow:
-    """The database row of an event that was set aside because it cannot run now, as kept in memory. `due` is in
-    monotonic seconds, or None for at once."""
+    """The database row of a failed or waiting event, as kept in memory."""
+
+    # The event was set aside because it cannot run now. `due` is in monotonic seconds, or None for at once.
 
     id: int
     state: RowState
@@ -139,7 +141,8 @@ class ParkedRow:
 
     @property
     def is_charged(self) -> bool:
-        """True during the trial run of an event that may have killed a process."""
+        """True if the event runs with its attempt counted beforehand, because it may have killed a process."""
+        # The run is the event's trial.
         # The attempt is counted before the event runs. The trial lasts until the event is done, parked anew or put
         # back.
         return self.suspicion is Suspicion.CHARGED or self.suspicion is Suspicion.CHARGED_ALONE
@@ -204,13 +207,14 @@ class ParkedRow:
         self.suspicion = _CHARGED[self.suspicion]
 
     def end_trial(self) -> None:
-        """End the trial run of the event, if it has one. The event stays suspected of killing processes."""
+        """End the trial run of an event that may have killed a process. The event stays under suspicion."""
+        # Without a trial, nothing changes.
         # The trial is the run that was counted as an attempt beforehand.
         self.suspicion = _TRIAL_ENDED.get(self.suspicion, self.suspicion)
 
 
 def is_chain_waiting(head: ParkedRow, *, before: bool) -> bool:
-    """Return True if the events of one key wait for a rate limit or a time, False if an error holds them up."""
+    """Return True if a key's events wait for a rate limit or a time, False if they wait because of an error."""
     # `head` is the first parked event of the key. The rows behind a head are held for the head's reason. A head that
     # was itself held, behind a row that is gone, changes nothing: `before` says whether the chain has waited until now.
     return before if head.state is RowState.HELD else head.waits
@@ -218,10 +222,10 @@ def is_chain_waiting(head: ParkedRow, *, before: bool) -> bool:
 
 @dataclass(slots=True)
 class Chain:
-    """The set-aside events of one key that block later events of the key, in id order.
+    """The failed or waiting events of one key, in id order, behind which later events of the key have to wait."""
 
-    A chain `waits` if its head waits for a permit or a time. Otherwise it is in trouble, and its rows count against the
-    brake (a partition with too much trouble is not read further)."""
+    # A chain `waits` if its head waits for a permit or a time. Otherwise it is in trouble, and its rows count against
+    # the brake (a partition with too much trouble is not read further).
 
     rows: list[ParkedRow] = field(default_factory=list)
     # The head is running and has held up its partition for too long.
@@ -243,8 +247,8 @@ class Chain:
         return sum(row.state in OPEN_STATES for row in self.rows)
 
     def list_runnable(self, now: float) -> list[ParkedRow]:
-        """Return the events of the key that may run now, in order. They are the head and the rows that may follow it
-        without waiting, at most `MAX_CHAIN_RUN`."""
+        """Return the events of the key that may run now one after another, at most `MAX_CHAIN_RUN`."""
+        # They are the head of the chain and the rows that may follow it without waiting.
         # The list is empty while the head is loaded. A suspect row is returned alone: a row behind it gets its own
         # trial.
         run: list[ParkedRow] = []
@@ -264,12 +268,13 @@ class Chain:
         return takewhile(lambda row: row.id < record_id, self.rows)
 
     def select_in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
-        """Return the given loaded rows that may run in order."""
+        """Return the given events that may run in order, because all earlier events of the key are in memory."""
         # No parked event of the chain before them is still unloaded.
         waits = next((row.id for row in self.rows if row.stage not in _IN_MEMORY), None)
         return [row for row in rows if waits is None or row.id < waits]
 
     def is_caught_up(self) -> bool:
-        """Return True if all set-aside events of the key are in memory."""
+        """Return True if new events of the key can queue in memory, because all earlier events of the key are there."""
+        # The earlier events are the set-aside events of the chain.
         # New events of the key may then queue behind them in memory.
         return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)

@@ -27,8 +27,10 @@ def free_empty_tables(*tables: dict[Any, Any]) -> None:
 
 @dataclass(slots=True)
 class LatePage:
-    """A batch of records with unfinished late records, and the batch before it. A late record became visible only after
-    records with higher ids were read. `read_before` counts the new records of all earlier pages."""
+    """A batch of records, some of them still unfinished and committed only after higher ids were read."""
+
+    # Such a record is late: it became visible only after records with higher ids were read. `page_before` is the batch
+    # before. `read_before` counts the new records of all earlier pages.
 
     page_before: Page
     page: Page
@@ -39,11 +41,10 @@ class LatePage:
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """A reading position of one partition that may be saved now, because the records before it are finished.
+    """A reading position of one partition that may be saved now, because the records before it are finished."""
 
-    `passed_count` is the number of new records that the position passes, and `passed_for_good` the number that are
-    never read again. A reader that starts from the position may read the other passed records again, as late
-    records."""
+    # `passed_count` is the number of new records that the position passes, and `passed_for_good` the number that are
+    # never read again. A reader that starts from the position may read the other passed records again, as late records.
 
     page: Page
     last_id: int
@@ -53,7 +54,9 @@ class SaveTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one partition since the process claimed it at `page` and `last_id`.
+    """The records of one partition that this process has read, finished and saved since it took over the partition.
+
+    The process claimed the partition at `page` and `last_id`.
 
     Finished records that are not saved are kept with their event ids (empty for parked records). After a lost
     connection, a record that is read again can thus be distinguished from a new record with the same id."""
@@ -76,7 +79,8 @@ class Progress:
     _floor_raises: deque[int] = field(default_factory=deque)
 
     def take_page(self, page: Page, late: Sequence[int], new: list[int], raised_to: int = 0) -> None:
-        """Add a page that was read in one piece: the ids of its late and new records."""
+        """Add the ids of records that were just read: late records (committed after higher ids) and new records."""
+        # The page was read in one piece.
         # A late record was committed after records with higher ids were read. The new records are in order. `raised_to`
         # is the id to which the last id L is raised after the page, or 0.
         if late or self.late_pages:
@@ -94,7 +98,8 @@ class Progress:
             self._floor_raises.append(raised_to)
 
     def take_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
-        """Add a piece of a page that is read in several polls."""
+        """Add late records (committed after higher ids were read) of a batch that takes several polls to read."""
+        # Each poll reads a piece of the page. `last` is true for the last piece.
         # All pieces of a cut page belong to the page of the first piece.
         ids = set(late)
         if self.late_pages and self.late_pages[-1].is_cut:
@@ -112,7 +117,8 @@ class Progress:
             self.page = page
 
     def finish(self, ids: list[int], event_ids: list[bytes]) -> None:
-        """Record that the records are finished: done by their handlers, or parked (with an empty event id)."""
+        """Record that records are finished: handled, or stored separately as failed or waiting events."""
+        # A record that was stored separately (parked) has an empty event id.
         # Nearly all records finish in the order in which they were read, and move from the head of `_unpassed_ids`
         # directly to the end of `_passed_ids`. `_finished` holds the others.
         count, unread = len(ids), self._unpassed_ids
@@ -175,7 +181,8 @@ class Progress:
         return self._forgotten_count + self.count_finished()
 
     def count_waiting(self) -> int:
-        """Return the number of records of the partition that were read and are not finished."""
+        """Return the number of the partition's unfinished records, including records that were committed late."""
+        # The records were read.
         # New and late records count.
         late = sum(len(page.unfinished_ids) for page in self.late_pages) + len(self._passed_late_ids)
         return max(0, len(self._unpassed_ids) - len(self._floor_raises) + late - len(self._finished))

@@ -11,7 +11,7 @@ from partbox.protocol.horizon import Page
 
 
 def compute_id_range(shared: Page) -> tuple[int, int]:
-    """Return exclusive (low, high) bounds of the record ids that the next common scan may read."""
+    """Return the (low, high) bounds, both exclusive, of the ids to search for new records of all partitions."""
     # One statement returns the records together with its snapshot N. The ceiling of the scan is the last id drawn, read
     # after N was taken, so nothing that N sees lies above it.
     # The scan is the quick poll, one scan for all partitions that are caught up. The bounds are rounded to millions, so

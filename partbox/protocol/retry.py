@@ -26,8 +26,10 @@ GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) o
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """A policy that decides whether and when a failed event is tried again. Its methods must not block and must be pure
-    except for jitter. They are called by the thread that ran the handler, or by the event loop."""
+    """A policy that decides whether and when a failed event is tried again.
+
+    Its methods must not block and must be pure except for jitter. They are called by the thread that ran the handler,
+    or by the event loop."""
 
     def should_retry(self, error: BaseException) -> bool:
         """Return True if another attempt may succeed after this error. False makes the event dead at once."""
@@ -56,10 +58,10 @@ def delay_of(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A retry policy with growing delays: min(cap, base * multiplier ** (attempt - 1)) seconds.
+    """A retry policy with growing delays: min(cap, base * multiplier ** (attempt - 1)) seconds."""
 
-    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
-    not retried. Subclasses count, and `exclude` takes precedence over `include`."""
+    # `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
+    # not retried. Subclasses count, and `exclude` takes precedence over `include`.
 
     base: float = 0.2
     cap: float = 60.0
@@ -91,10 +93,10 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A retry policy with a constant delay of `delay` seconds.
+    """A retry policy with a constant delay of `delay` seconds."""
 
-    `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
-    not retried. Subclasses count, and `exclude` takes precedence over `include`."""
+    # `include` names the only exceptions that are retried. If it is empty, all are. `exclude` names exceptions that are
+    # not retried. Subclasses count, and `exclude` takes precedence over `include`.
 
     delay: float
     include: Errors = ()
@@ -116,8 +118,9 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """A retry policy that randomizes the delays of another policy. The capped delay is multiplied by a random factor,
-    or up to `add` seconds are added to it."""
+    """A retry policy that randomizes the delays of another policy."""
+
+    # The capped delay is multiplied by a random factor, or up to `add` seconds are added to it.
 
     policy: RetryPolicy
     factor: tuple[float, float] | None = None
@@ -151,8 +154,8 @@ class Jittered:
 
 
 def policy_of(value: object) -> RetryPolicy:
-    """Return the retry policy that a text such as "exponential:0.2:60:2+jitter" describes. If `value` is a policy
-    itself, it is returned. Raise ValueError for anything else."""
+    """Parse a retry policy such as "exponential:0.2:60:2+jitter", or return a given policy. Raise ValueError for
+    anything else."""
     if isinstance(value, RetryPolicy) and not isinstance(value, type):
         return value
     if not isinstance(value, str):

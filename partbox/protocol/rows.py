@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 
 class TickPartition(NamedTuple):
-    """A partition as a worker regularly reads it from the database: assigned, owned or free, with version numbers."""
+    """The state of a partition as a worker regularly reads it from the database: assigned, owned or free."""
+
+    # `epoch` and `parked_version` are version numbers.
 
     partition: int
     is_assigned: bool
@@ -17,10 +19,10 @@ class TickPartition(NamedTuple):
 
 
 class OwnedPartition(NamedTuple):
-    """A partition that this process owns, with its saved reading position.
+    """A partition that this process owns, with its saved reading position."""
 
-    `suspect_until` is set if the last owner died: a record up to this id may have killed it. For a partition that was
-    claimed just now, `unowned_seconds` is the time in seconds since the last owner released it."""
+    # `suspect_until` is set if the last owner died: a record up to this id may have killed it. For a partition that was
+    # claimed just now, `unowned_seconds` is the time in seconds since the last owner released it.
 
     partition: int
     epoch: int
@@ -33,8 +35,10 @@ class OwnedPartition(NamedTuple):
 
 
 class CursorSave(NamedTuple):
-    """The reading position of one partition, as it is written to the database. A `snapshot` of None leaves the cursor
-    unchanged. A `last_id` of None leaves the position in the log unchanged, because no record was finished."""
+    """The reading position of one partition, as it is written to the database."""
+
+    # A `snapshot` of None leaves the cursor unchanged. A `last_id` of None leaves the position in the log unchanged,
+    # because no record was finished.
 
     partition: int
     epoch: int
@@ -45,11 +49,12 @@ class CursorSave(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A database row of an event that was set aside because it could not run. `due_in` is in seconds from now.
+    """A database row of a failed or waiting event, as a worker reads it."""
 
-    `was_started` means that the row was charged and that its process may have died of it. `error` is only read for dead
-    rows. `waits` means that the row waits for a permit or a time. A blocking row that waits for a permit is due at
-    once, because the owner of the partition knows when the permit comes."""
+    # The event was set aside because it could not run. `due_in` is in seconds from now. `was_started` means that the
+    # row was charged and that its process may have died of it. `error` is only read for dead rows. `waits` means that
+    # the row waits for a permit or a time. A blocking row that waits for a permit is due at once, because the owner of
+    # the partition knows when the permit comes.
 
     partition: int
     record_id: int
@@ -64,10 +69,10 @@ class StoredRow(NamedTuple):
 
 
 class LooseRows(NamedTuple):
-    """The stored rows of a partition's set-aside events that block no later events.
+    """The numbers of a partition's failed or waiting events that hold up no later events of their keys."""
 
-    Some rows count against the brake (with too many of them, the partition is not read further), and others wait.
-    `permit_wait_ids` are the ids of the rows that wait for a permit, the earliest due row first."""
+    # Some rows count against the brake (with too many of them, the partition is not read further), and others wait.
+    # `permit_wait_ids` are the ids of the rows that wait for a permit, the earliest due row first.
 
     open_count: int = 0
     waiting_count: int = 0
@@ -76,13 +81,13 @@ class LooseRows(NamedTuple):
 
 @dataclass(slots=True)
 class ParkedSave:
-    """A row to write to the database for an event that was set aside because it could not run.
+    """A row to write to the database for a failed or waiting event."""
 
-    `delay` is in seconds from the database's now. `due` is an ISO timestamp. `trace` belongs to `error`. If `error` is
-    None, the stored error and traceback stay. Both also stay if `is_wait` is set and there is a stored error. `is_new`
-    means that there is no row yet. `is_charge` means that the event is about to start. A `is_dead_letter` only changes
-    the due time of a row that is still dead. An `outcome` means that an attempt has failed after `seconds`. Such an
-    attempt is stored as a row, too."""
+    # The event was set aside because it could not run. `delay` is in seconds from the database's now. `due` is an ISO
+    # timestamp. `trace` belongs to `error`. If `error` is None, the stored error and traceback stay. Both also stay if
+    # `is_wait` is set and there is a stored error. `is_new` means that there is no row yet. `is_charge` means that the
+    # event is about to start. A `is_dead_letter` only changes the due time of a row that is still dead. An `outcome`
+    # means that an attempt has failed after `seconds`. Such an attempt is stored as a row, too.
 
     partition: int
     record_id: int
@@ -142,7 +147,9 @@ class IgnoredEvent(NamedTuple):
 
 
 class ProgressNote(NamedTuple):
-    """A note, stored with a save, that nothing above `read_id` had been read in a partition at that moment."""
+    """The highest record id that a worker had read in a partition when it saved its position."""
+
+    # The note says that nothing above `read_id` had been read at that moment.
 
     partition: int
     read_id: int

@@ -26,8 +26,9 @@ SMALL_DEFAULT = 2 << 20
 
 
 class Segment(NamedTuple):
-    """A part of the log's table, with the record ids from `lower` up to but excluding `upper`. The ids and ages
-    (seconds) of the oldest and newest record are None while the segment is empty."""
+    """A part of the log's table, for the record ids from `lower` up to but excluding `upper`."""
+
+    # The ids and ages (seconds) of the oldest and newest record are None while the segment is empty.
 
     name: str
     lower: int | None
@@ -71,8 +72,8 @@ def compute_id_rate(stretches: Iterable[DrawnIds]) -> float:
 
 
 def compute_segment_length(ids_a_second: float, retain: float, most: float | None = None) -> int:
-    """Return the number of record ids for a new segment of the log, in whole millions. It is a tenth of the ids that
-    are drawn in the retention `retain` (seconds), at most `most`."""
+    """Return the number of record ids for a new segment of the log, in whole millions."""
+    # It is a tenth of the ids that are drawn in the retention `retain` (seconds), at most `most`.
     ids = ids_a_second * retain / SEGMENTS_RETAINED
     ids = min(ids, most) if most else ids
     return int(min(max(ids, SMALLEST), LARGEST) // 1_000_000) * 1_000_000
@@ -93,7 +94,7 @@ def find_default_segment(segments: Iterable[Segment]) -> Segment | None:
 
 
 def has_large_default(segments: Iterable[Segment]) -> bool:
-    """Return True if the default segment of the log's table is large."""
+    """Return True if the log's default segment (for all ids outside the others) is too large to search under a lock."""
     # A new segment may then only be attached after a proof that the default segment has none of its ids.
     found = find_default_segment(segments)
     return found is not None and found.size > SMALL_DEFAULT
@@ -132,7 +133,9 @@ def _find_start(segments: Sequence[Segment], drawn: int, ids_a_second: float) ->
 
 
 def must_end_proof(proof: IdRange, drawn: int) -> bool:
-    """Return True if a constraint left by a killed process must go, because publishing may soon reach its ids."""
+    """Return True if the constraint that keeps ids out of the default segment must go, before publishing reaches
+    them."""
+    # A killed process left the constraint.
     # The constraint is the proof of an id range: no record of the default segment lies in it.
     return proof.lower - drawn < PROOF_LEAD / 2
 

@@ -19,11 +19,11 @@ STRETCH = 4
 
 
 class Sweep(NamedTuple):
-    """A single scan of the log in id order for many partitions, instead of one search for each partition.
+    """A single scan of the log in id order for many partitions, instead of one search for each partition."""
 
-    The scan covers the ids in (start, end] and at most `max_records` records. `last_ids` maps the partitions that take
-    part to their last ids. The partitions in `waiting_partitions` get no new records in this poll. Each partition that
-    is behind gets room for `extra_room` additional records."""
+    # The scan covers the ids in (start, end] and at most `max_records` records. `last_ids` maps the partitions that
+    # take part to their last ids. The partitions in `waiting_partitions` get no new records in this poll. Each
+    # partition that is behind gets room for `extra_room` additional records.
 
     start: int
     end: int

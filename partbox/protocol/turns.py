@@ -22,8 +22,10 @@ FORGET_PROBES: Final = 2  # idle buckets that are examined, and perhaps forgotte
 
 
 class ProcessBounds(NamedTuple):
-    """The part of a handler's rate and concurrency limits that one process may use. It has the starts per second (None
-    for no limit), the starts saved up at most, and the simultaneous calls."""
+    """The part of a handler's rate and concurrency limits that one process may use."""
+
+    # `pace` is the starts per second (None for no limit), `max_saved` the starts saved up at most, and `max_running`
+    # the simultaneous calls.
 
     pace: float | None
     max_saved: float
@@ -43,8 +45,10 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """A queue of calls of one handler that wait for its limit, for one value by which the limit is divided.
-    `saved_starts` is the number of starts saved up at the time `settled_at`."""
+    """A queue of calls that wait for a handler's rate or concurrency limit, for example the calls of one tenant."""
+
+    # There is one queue for each value by which the limit is divided. `saved_starts` is the number of starts saved up
+    # at the time `settled_at`.
 
     __slots__ = ("first_count", "is_scheduled", "running_count", "saved_starts", "settled_at", "waiting")
 
@@ -78,8 +82,9 @@ class Bucket(Generic[T]):
 
 
 class LimitedHandler(Generic[T]):
-    """A handler with a rate or concurrency limit, and a queue of calls for each value by which the limit is divided. A
-    fresh queue stands for a value never used."""
+    """A handler with a rate or concurrency limit, and its queues of waiting calls, for example one per tenant.
+
+    There is one queue for each value by which the limit is divided. A fresh queue stands for a value never used."""
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
@@ -89,7 +94,8 @@ class LimitedHandler(Generic[T]):
         self._idle: dict[Hashable, None] = {}
 
     def ensure_bucket(self, value: Hashable, now: float) -> Bucket[T]:
-        """Return the queue of a value by which the limit is divided, and create it if there is none."""
+        """Return the queue of calls for a value such as a tenant id, and create the queue if there is none."""
+        # The limit is divided by such values.
         # A new bucket starts with the saved starts of a fresh bucket.
         # The bucket also has the saved starts.
         self._idle.pop(value, None)
@@ -121,8 +127,9 @@ class LimitedHandler(Generic[T]):
 
 
 class PermitQueues(Generic[T]):
-    """The queues in which calls of rate-limited handlers wait in one process, and their turns. `now` is in monotonic
-    seconds. The length is the number of queues that may have the next turn."""
+    """The queues in which calls of rate-limited handlers wait in one process and take turns.
+
+    `now` is in monotonic seconds. The length is the number of queues that may have the next turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # fraction of the partitions
@@ -208,8 +215,8 @@ class PermitQueues(Generic[T]):
                 self._schedule(limit_key, bucket, now)
 
     def take_joining(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
-        """Remove and return the waiting items of a queue that can join a call that starts anyway. They are among the
-        first `looked_at` items of the key, and `joins` is true for them."""
+        """Remove and return the waiting items of a queue that can be handled in a call that starts now anyway."""
+        # They are among the first `looked_at` items of the limit key, and `joins` is true for them.
         # Joining costs no start.
         bucket = self._find_bucket(limit_key)
         if bucket is None:
@@ -224,7 +231,7 @@ class PermitQueues(Generic[T]):
         return found
 
     def count_waiting(self, limit_key: LimitKey) -> tuple[int, int]:
-        """Return the numbers of waiting items of a limit key: all, and those added with `first=True`."""
+        """Return the number of items that wait in a queue, and the number of them that were added with `first`."""
         # A limit key is a handler and a value.
         bucket = self._find_bucket(limit_key)
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first_count)

@@ -23,13 +23,13 @@ _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on an event that is not done, such as a retry, a later time, or dead.
+    """The decision on an event that is not done, such as a retry, a later time, or dead."""
 
-    `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
-    itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
-    `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, and None if the application raised
-    nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error. `waits` means that
-    the event waits for a permit or a time, and nothing is wrong. `seconds` is the handler's running time."""
+    # `attempts` counts the charged attempts so far. `delay` is in seconds, and None if the event never becomes due by
+    # itself. `error` is the reason. `policy_error` is an error of the application's retry policy, in place of which
+    # `FALLBACK_DELAY` applied. `trace` is the traceback of the handler's error, and None if the application raised
+    # nothing. `is_wait` means that the event did not run, so that `error` replaces no earlier error. `waits` means that
+    # the event waits for a permit or a time, and nothing is wrong. `seconds` is the handler's running time.
 
     state: RowState
     attempts: int
@@ -67,8 +67,10 @@ class FailurePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A request to delay an event without counting an attempt, because a circuit is open or a handler is missing.
-    `is_wait` means that the event was not handed over, so an earlier error stays its last error."""
+    """A request to delay an event without counting an attempt, for example because its handler is missing."""
+
+    # Another reason is an open circuit. `is_wait` means that the event was not handed over, so an earlier error stays
+    # its last error.
 
     delay: float
     reason: str

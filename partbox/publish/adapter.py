@@ -26,7 +26,9 @@ Parameters = Mapping[str, Any]
 
 
 class BaseAdapter:
-    """The base class of synchronous and asynchronous adapters.
+    """The base class of adapters, through which events are published in a transaction of another library.
+
+    It is the base of synchronous and asynchronous adapters.
 
     `on_commit` and `on_rollback` are called only for the ends of a transaction that `tells` contains.
     `draw_savepoint_mark` and `wake_after_commit` work as in `EndReporter`. The defaults suit a library that tracks
@@ -50,8 +52,9 @@ class BaseAdapter:
         return self
 
     def database(self) -> Hashable | None:
-        """Return a key that identifies the connection's database, or None if it is unknown. With a key, a publish need
-        not always ask whether a worker sleeps. Called after `require_transaction`."""
+        """Return a key that identifies the connection's database, or None if it is unknown.
+
+        With a key, a publish need not always ask whether a worker sleeps. Called after `require_transaction`."""
         # A publish reads the bell's flag (whether a worker sleeps) unless this process has just found the flag of that
         # database down.
         return None
@@ -73,8 +76,9 @@ class BaseAdapter:
 
 
 class NonReportingAdapter(BaseAdapter):
-    """The base class of adapters whose library does not report the end of a transaction. `outbox.transaction(conn)`, if
-    open, reports it instead."""
+    """The base class of adapters for libraries that do not report how a transaction ended.
+
+    `outbox.transaction(conn)`, if open, reports it instead."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
@@ -87,8 +91,9 @@ class NonReportingAdapter(BaseAdapter):
 
 
 class Adapter(BaseAdapter):
-    """The base class of adapters for a synchronous library. Subclasses override `in_transaction` and `execute`, and
-    other methods if the library allows a better way."""
+    """The base class of adapters that publish events on connections of a synchronous database library.
+
+    Subclasses override `in_transaction` and `execute`, and other methods if the library allows a better way."""
 
     def in_transaction(self) -> bool:
         """Return True if statements now become part of a transaction that the caller ends. May raise PublishError."""
@@ -115,7 +120,9 @@ class Adapter(BaseAdapter):
 
 
 class AsyncAdapter(BaseAdapter):
-    """The base class of adapters for an asynchronous library, with the methods of `Adapter`."""
+    """The base class of adapters that publish events on connections of an asynchronous database library.
+
+    It has the methods of `Adapter`."""
 
     async def in_transaction(self) -> bool:
         raise NotImplementedError
@@ -134,6 +141,8 @@ class AsyncAdapter(BaseAdapter):
         return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
-        """Return a context manager that opens the outermost transaction for `outbox.transaction(conn)`. Return None if
-        the library itself reports the end of its transactions."""
+        """Return a context manager that opens a transaction, or None if the library itself reports how transactions
+        end.
+
+        It opens the outermost transaction for `outbox.transaction(conn)`."""
         return None

@@ -26,15 +26,17 @@ def database_key_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The means by which the publishes of an outbox wake sleeping workers. It remembers for each database that the flag
-    of sleeping workers is down. With `is_enabled` False, no publish reads the flag or notifies workers."""
+    """A notifier that wakes sleeping workers when the application publishes events.
+
+    It remembers for each database that the flag of sleeping workers is down. With `is_enabled` False, no publish reads
+    the flag or notifies workers."""
 
     def __init__(self, is_enabled: bool = True) -> None:
         self._is_enabled = is_enabled
         self._memory: dict[Hashable, FlagMemory] = {}
 
     def start_query(self, database: Hashable | None) -> "FlagQuery | None":
-        """Return a record for the publish's question whether a worker sleeps, or None if it need not ask."""
+        """Return a FlagQuery if the next publish has to ask the database whether a worker sleeps, else None."""
         # The record notes whether the publish statement found the bell's flag up. A `database` of None means that the
         # flag is always read.
         if not self._is_enabled:
@@ -54,8 +56,10 @@ class Bell:
 
 
 class FlagQuery:
-    """A record of one publish statement that asks whether a worker sleeps, and of the time at which it was sent. The
-    statement reads the bell's flag, and notifies the worker if it sleeps."""
+    """The question of one publish to the database, whether a worker sleeps and must be notified."""
+
+    # The record has the time at which the statement was sent. The statement reads the bell's flag, and notifies the
+    # worker if it sleeps.
 
     __slots__ = ("_memory", "_sent_at")
 
@@ -75,8 +79,9 @@ class Wakeable(Protocol):
 
 
 class EmbeddedWorkers:
-    """The workers inside this process, which a publish wakes directly, without a notification. A copy in another
-    process is empty. The references are weak."""
+    """The workers inside this process, which a publish wakes directly, without a notification.
+
+    A copy in another process is empty. The references are weak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -45,8 +45,9 @@ def _severity_of(error: BaseException) -> str | None:
 
 
 class ErrorExplainer:
-    """A context manager that replaces database exceptions by a SchemaError or PublishError with advice. It is a class,
-    because every publish enters it, and a generator takes three times as long."""
+    """A context manager that replaces database exceptions by a SchemaError or PublishError with advice."""
+
+    # It is a class, because every publish enters it, and a generator takes three times as long.
 
     __slots__ = ("_schema",)
     missing_sqlstates: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column

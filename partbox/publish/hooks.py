@@ -40,7 +40,9 @@ class Hook:
 
 
 class PublishHooks:
-    """The publish hooks of one outbox, as plain data that can be sent to other processes."""
+    """The functions of an application that are called when one outbox publishes events.
+
+    The hooks are plain data that can be sent to other processes."""
 
     def __init__(self) -> None:
         self.by_moment: dict[HookMoment, tuple[Hook, ...]] = dict.fromkeys(HookMoment, ())

@@ -35,11 +35,11 @@ PublishedBatch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher of events into one schema, in transactions of the caller.
+    """A writer of events into the outbox of one schema, as part of the caller's transactions."""
 
-    Its methods raise PublishError before anything is written. A publisher neither commits nor changes the connection in
-    any other way. `max_payload` is in bytes. `workers` are the embedded workers of this process, which are woken after
-    a commit that the connection reports."""
+    # Its methods raise PublishError before anything is written. A publisher neither commits nor changes the connection
+    # in any other way. `max_payload` is in bytes. `workers` are the embedded workers of this process, which are woken
+    # after a commit that the connection reports.
 
     schema: str
     codecs: Codecs
@@ -72,7 +72,8 @@ class Publisher:
     async def publish_async(
         self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
     ) -> UUID | None:
-        """Write an event in an asynchronous connection's transaction. Return its id, or None as in `publish`."""
+        """Write an event in an asynchronous connection's transaction. Return its id, or None if it was not
+        published."""
         # An event is not published if a hook removed it or its idempotency key was used before.
         event = build_event(given, payload, fields, is_borrowed=not self.hooks.has_any)
         if not is_async_psycopg(conn) or self._needs_general_path(event):
@@ -96,7 +97,7 @@ class Publisher:
         return self._publish(conn, build_events(events, is_borrowed=not self.hooks.has_any))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
-        """Write all events or none on an asynchronous connection, and return their ids as in `publish_many`."""
+        """Write all events or none in an asynchronous connection's transaction, and return their ids."""
         # The events are written in order, in the connection's transaction. An id is None if the idempotency key was
         # used before.
         return (await self._publish_async(conn, build_events(events, is_borrowed=not self.hooks.has_any)))[1]

@@ -16,8 +16,10 @@ T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """An SQL statement of a publish. It runs on a psycopg cursor, or on another library's adapter by `run_through`. The
-    methods return the answer. `run_through` may return an awaitable of the answer."""
+    """An SQL statement of a publish, which runs on a psycopg cursor or through another library's adapter.
+
+    `run_through` runs the statement on the adapter. The methods return the answer. `run_through` may return an
+    awaitable of the answer."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
@@ -31,8 +33,9 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """An SQL statement of a publish that returns rows. Without `wants_rows`, the answer is None in a pipeline, where
-    nobody waits for it."""
+    """An SQL statement of a publish that returns rows."""
+
+    # Without `wants_rows`, the answer is None in a pipeline, where nobody waits for it.
 
     statement: bytes
     parameters: Mapping[str, Any]
@@ -52,10 +55,11 @@ class Query:
 
 @dataclass(slots=True)
 class Insert:
-    """An INSERT of one event into the log of `schema`, which also notifies sleeping workers if `may_ring` is set.
+    """An INSERT of one event into the log, which can also notify sleeping workers."""
 
-    The answer is its rows, or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a
-    trigger has kept the event out, the server raises an error on a cursor, and an adapter gets no row."""
+    # The log is that of `schema`. Workers are notified if `may_ring` is set. The answer is the rows of the statement,
+    # or None if there is nothing to read, or in a pipeline, where nobody waits for it. If a trigger has kept the event
+    # out, the server raises an error on a cursor, and an adapter gets no row.
 
     schema: str
     parameters: Mapping[str, Any]
@@ -92,8 +96,9 @@ class Insert:
 
 @dataclass(slots=True)
 class Copy:
-    """A COPY of many events into `columns` of the log of `schema`. The answer is the number of rows. A COPY is
-    impossible in a pipeline."""
+    """A COPY of many events into the log, which is used for large batches."""
+
+    # It fills `columns` of the log of `schema`. The answer is the number of rows. A COPY is impossible in a pipeline.
 
     statement: bytes
     schema: str
@@ -123,7 +128,7 @@ class Copy:
 
 
 def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
-    """Execute each SQL statement of a generator by `answer`, and return the generator's result."""
+    """Execute the SQL statements that a generator yields by calling `answer`, and return the generator's result."""
     # The result of each statement is sent back into the generator.
     last = None
     while True:
@@ -135,7 +140,7 @@ def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
 
 
 async def run_steps_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
-    """Execute each SQL statement of a generator by awaiting `answer`, and return the generator's result."""
+    """Execute the SQL statements that a generator yields by awaiting `answer`, and return the generator's result."""
     # The result of each statement is sent back into the generator.
     last = None
     while True:

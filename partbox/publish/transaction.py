@@ -46,14 +46,14 @@ def is_status_uncertain(conn: AnyConnection) -> bool:
 
 
 def _is_in_block(conn: AnyConnection) -> bool:
-    """Return True inside `with conn.transaction():`."""
+    """Return True if the connection is inside a `with conn.transaction():` block."""
     # There a BEGIN has certainly been sent. Only a private counter of psycopg says so without waiting for the server.
     # If another version lacks the counter, the caller waits.
     return getattr(conn, "_num_transactions", 0) > 0
 
 
 def refresh_status(conn: Connection[Any]) -> None:
-    """Bring the transaction status of a psycopg connection up to date."""
+    """Update the known transaction status of a psycopg connection, and wait for pending answers if needed."""
     # The function waits for the answers in the connection's pipeline if the status depends on them.
     if is_status_uncertain(conn):
         sync_pipeline(conn)

@@ -28,8 +28,10 @@ class EndReporter(Protocol):
     a savepoint or entirely. Neither calls if the outcome is unknown."""
 
     def draw_savepoint_mark(self) -> int | None:
-        """Return a number to store in the transaction, so that its rollback to a savepoint is noticed, or None if no
-        number is needed. It is appended to the transaction's setting before the batch's calls are registered."""
+        """Return a number to store in the transaction, by which a rollback to a savepoint is noticed. None if none is
+        needed.
+
+        It is appended to the transaction's setting before the batch's calls are registered."""
 
     def on_commit(self, call: EndCallback) -> None: ...
 
@@ -40,7 +42,7 @@ class EndReporter(Protocol):
 
 
 class Outcome(Enum):
-    """The outcome of a transaction. It is unknown if the answer to the COMMIT was lost."""
+    """The outcome of a transaction: committed, rolled back, or unknown because the answer to COMMIT was lost."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -48,8 +50,10 @@ class Outcome(Enum):
 
 
 class TransactionEnd:
-    """A collector of the calls to make at the end of a transaction whose savepoints no library tracks. The transaction
-    counts as rolled back unless `note_commit` says that COMMIT is the next statement."""
+    """A collector of the functions to call when a transaction has been committed or rolled back.
+
+    No library tracks the transaction's savepoints. The transaction counts as rolled back unless `note_commit` says that
+    COMMIT is the next statement."""
 
     def __init__(self) -> None:
         self._mark_count = 0
@@ -59,7 +63,7 @@ class TransactionEnd:
 
     @property
     def has_marks(self) -> bool:
-        """True if the numbers of the transaction's published batches must be read before the commit."""
+        """True if the transaction stores numbers of published batches, which must be read before the commit."""
         # The marks cost one statement per batch and one per commit, and only if there are after_commit or
         # after_rollback hooks. The setting grows by a few characters per batch, which becomes noticeable at ten
         # thousand batches in one transaction. Two alternatives were rejected. A query for the events would need an
@@ -76,7 +80,7 @@ class TransactionEnd:
 
     @property
     def has_read_marks(self) -> bool:
-        """True if the numbers of the batches that savepoints have not undone were read for the commit."""
+        """True if the list of published batches that no savepoint undid was read for the commit."""
         return self._kept_marks is not None
 
     def draw_savepoint_mark(self) -> int:
@@ -149,7 +153,7 @@ def _unwrap(conn: Any) -> Any:
 
 @contextmanager
 def report_end(conn: Any) -> Iterator[TransactionEnd]:
-    """Call the registered hooks when the transaction ends that the block opens on `conn`."""
+    """Call the registered hooks after the transaction that the block opens on `conn` was committed or rolled back."""
     # An example is an `after_commit` hook. The block also ends the transaction.
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end
@@ -166,7 +170,8 @@ def report_end(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """Call the registered hooks when the transaction ends that an asynchronous block opens on `conn`."""
+    """Call the registered hooks after the transaction of an asynchronous block was committed or rolled back."""
+    # The block opens the transaction on `conn`.
     # An example is an `after_commit` hook. The block also ends the transaction. A call may return an awaitable.
     bare, end, error = _unwrap(conn), TransactionEnd(), None
     _open_ends[id(bare)] = bare, end

@@ -24,10 +24,10 @@ STATEMENT_TIMEOUT = 30.0  # seconds a statement may take, independent of a worke
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The names of log segments (table partitions) that one maintenance run created, emptied and dropped.
+    """The names of log segments (table partitions) that one maintenance run created, emptied and dropped."""
 
-    `freed` is in bytes. `archived` has the records that were archived before. `problem` says why the server refused a
-    step, with the remedy. The report is true if any segment was changed."""
+    # `freed` is in bytes. `archived` has the records that were archived before. `problem` says why the server refused a
+    # step, with the remedy. The report is true if any segment was changed.
 
     made: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ CONNECTION_CLASS = "08"
 
 
 def try_step(step: Callable[[], T]) -> T | str:
-    """Run a maintenance step. Return its result, "busy" if a lock is held, or "passed" if an id came too early."""
+    """Run a maintenance step and return its result, or "busy" or "passed" if the step is not possible now."""
     # The result is "busy" if another session held a lock, and "passed" if an id fell into the default segment.
     try:
         return step()
@@ -26,8 +26,9 @@ def try_step(step: Callable[[], T]) -> T | str:
 
 
 class Attempts:
-    """A series of maintenance steps, each of which runs even if the server refused an earlier one. `problem` says why
-    the first refused step was refused, in one line, with the remedy for a full disk."""
+    """A runner of maintenance steps that continues with the next step if the server refuses one.
+
+    `problem` says why the first refused step was refused, in one line, with the remedy for a full disk."""
 
     def __init__(self) -> None:
         self.problem: str | None = None

@@ -18,8 +18,9 @@ from partbox.text.wording import format_count
 
 
 class SegmentRetention(NamedTuple):
-    """A segment (table partition by ids) of the log and the reasons why it is not emptied. If `record` is set, only the
-    segment's oldest record, with that id, was examined."""
+    """A segment (table partition by ids) of the log and the reasons why it is not emptied."""
+
+    # If `record` is set, only the segment's oldest record, with that id, was examined.
 
     segment: Segment
     holds: list[SegmentHold]

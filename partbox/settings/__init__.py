@@ -39,8 +39,10 @@ Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
 
 class Settings(BaseModel):
-    """All settings of partbox as immutable values. Durations are seconds. Call `load()` to read the values from
-    keywords, environment and file; the class itself reads none."""
+    """All settings of partbox as immutable values.
+
+    Durations are seconds. Call `load()` to read the values from keywords, environment and file; the class itself reads
+    none."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -209,20 +211,20 @@ class Settings(BaseModel):
 
     @property
     def overruled(self) -> Mapping[str, tuple[str, ...]]:
-        """The places whose value of a setting was overruled by a place of higher precedence, by external name. The
-        places are in order of precedence."""
+        """The places, such as a file, whose value of a setting was not used, by the setting's external name."""
+        # A place of higher precedence overruled them. The places are in order of precedence.
         return {name: self._overruled.get(name, ()) for name in names()}
 
     def unroutable_in(self, subscription: str) -> "Routing":
-        """Return the policy of a subscription for events that have no handler. It is the setting `on_unroutable`. If
-        that is not set, other subscriptions than `default` ignore such events."""
+        """Return the policy of a subscription for events that have no handler."""
+        # It is the setting `on_unroutable`. If that is not set, other subscriptions than `default` ignore such events.
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
-        """The policy for events whose version is newer than the handler's event class. The event waits, unless
-        `on_unroutable` is set to another value than `ignore`."""
+        """The policy for events whose version is newer than the handler's event class."""
+        # The event waits, unless `on_unroutable` is set to another value than `ignore`.
         unsaid = self.origins["on_unroutable"] == "default"
         return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
@@ -235,7 +237,8 @@ class Settings(BaseModel):
         return self._overlay_values(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
-        """Return a copy of the settings in which command-line options take precedence. None means not given."""
+        """Return a copy of the settings in which the given command-line options take precedence."""
+        # None means that an option is not given.
         return self._overlay_values(from_flags(flags))
 
     def _overlay_values(self, given: "Mapping[str, SourcedValue]") -> "Settings":
@@ -264,8 +267,8 @@ def strays() -> str | None:
 
 
 def names() -> dict[str, str]:
-    """Return a dict from the external name of every setting to its attribute in `Settings`, in the order of
-    declaration."""
+    """Return a dict from the external name of every setting to its attribute in `Settings`."""
+    # The dict is in the order of declaration.
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 

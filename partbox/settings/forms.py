@@ -44,8 +44,8 @@ def optional_seconds(value: object) -> object:
 
 
 def schema_name(value: object) -> object:
-    """Return a schema name unchanged. Raise ValueError unless PostgreSQL accepts it and the text of an SQL function can
-    quote it."""
+    """Return a schema name unchanged. Raise ValueError unless PostgreSQL accepts it."""
+    # The text of an SQL function must also be able to quote the name.
     if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
         raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
     if isinstance(value, str) and re.search(r"[\t\r\n]", value):
@@ -56,7 +56,8 @@ def schema_name(value: object) -> object:
 
 
 def routing(value: object) -> object:
-    """Validate the setting `on_unroutable`. Raise ValueError if it is invalid."""
+    """Check the setting for events that have no handler, and return its value. Raise ValueError if it is invalid."""
+    # The setting is `on_unroutable`.
     # The value is returned unchanged. A function may decide for each event.
     if callable(value) or value in ("dead", "ignore", "retry"):
         return value

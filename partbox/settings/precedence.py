@@ -32,8 +32,9 @@ _OF_SERVICES = re.compile(
 
 
 class SourcedValue(NamedTuple):
-    """The value of a setting and its origin, as a person would name it: a file, an environment variable, "keyword", or
-    a command-line option."""
+    """The value of a setting, and the place from which it was read.
+
+    `origin` names the place as a person would: a file, an environment variable, "keyword", or a command-line option."""
 
     value: Any
     origin: str
@@ -92,8 +93,9 @@ def _read_utf8(path: Path) -> str:
 
 
 class SortedVariables(NamedTuple):
-    """Environment variables, split into settings and strays (variables that only look like settings). `settings` maps a
-    setting to (value, variable). `strays` are the sorted names of variables."""
+    """Environment variables, split into settings and variables that only look like settings (strays).
+
+    `settings` maps a setting to (value, variable). `strays` are the sorted names of variables."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]

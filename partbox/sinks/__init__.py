@@ -35,8 +35,10 @@ SHOWN: Final = "kafka://…, amqp://…, nats://…, redis://…, https://…, s
 
 
 def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Sink:
-    """Create the sink (a sender to another system) for a URL. `topic` is the template for topics, and `secret` signs
-    the requests of webhooks. Raise SettingsError if the URL names no sink or the sink's extra is not installed."""
+    """Create the sink for a URL, which sends events to a broker, webhook or file. Raise SettingsError on failure.
+
+    `topic` is the template for topics, and `secret` signs the requests of webhooks. The error is raised if the URL
+    names no sink or the sink's extra is not installed."""
     # The error is in one line. The module of a kind of broker needs an extra of its own, so it is loaded with the first
     # sink of that kind.
     try:

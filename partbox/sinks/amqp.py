@@ -195,5 +195,6 @@ def _is_blocked(connection: Any) -> bool:
 
 
 class ChannelRefused(ValueError):
-    """An error for all messages on a channel that RabbitMQ closed. The retry sends each message alone, which shows the
-    message that caused it."""
+    """An error for all messages on a channel that RabbitMQ closed because of one message.
+
+    The retry sends each message alone, which shows the message that caused it."""

@@ -57,8 +57,9 @@ def idempotency_key(event: DeliveredEvent) -> str:
 
 
 def document(event: DeliveredEvent, error: str) -> bytes:
-    """Return all data of a dead event and its error as one line of JSON. A payload that is not JSON is in
-    `payload_base64`."""
+    """Return all data of a dead event (which is not tried again) and its error as one line of JSON.
+
+    A payload that is not JSON is in `payload_base64`."""
     return orjson.dumps(
         {
             "record_id": event.id,

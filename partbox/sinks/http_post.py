@@ -14,8 +14,7 @@ SHOWN = 200  # characters of the reason of a refusal
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-    """Send an HTTP POST and wait for a 2xx answer. Raise OSError or HTTPException for any other answer, and for none
-    within `timeout` seconds."""
+    """Send an HTTP POST. Raise OSError or HTTPException unless a 2xx answer arrives within `timeout` seconds."""
     # The body of the answer is not read, because it may be of any size.
     connections = _Connections()
     timer = Timer(timeout, connections.cut)
@@ -37,8 +36,9 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
 
 
 class _PlainConnection(HTTPConnection):
-    """An HTTP connection that another thread can cut. It keeps a second handle of its socket for that, because TLS
-    takes the first handle away."""
+    """An HTTP connection that another thread can interrupt.
+
+    It keeps a second handle of its socket for that, because TLS takes the first handle away."""
 
     handle: socket.socket | None = None
     is_cut: Event
@@ -52,7 +52,9 @@ class _PlainConnection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _PlainConnection):
-    """An HTTPS connection that another thread can cut. TLS starts after `_PlainConnection.connect`."""
+    """An HTTPS connection that another thread can interrupt.
+
+    TLS starts after `_PlainConnection.connect`."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):

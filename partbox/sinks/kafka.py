@@ -45,13 +45,15 @@ REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
 
 class BatchRefused(ValueError):
-    """An error for a whole batch of messages that the broker has refused. The retry sends each message alone, which
-    shows the message to blame."""
+    """An error for each message of a batch that the Kafka broker refused as a whole.
+
+    The retry sends each message alone, which shows the message to blame."""
 
 
 class BrokerErrors:
-    """A callback that keeps the text of librdkafka's last error about the brokers in `trouble`. `fatal` means that the
-    producer is of no use any more."""
+    """A callback that remembers the last error that the Kafka client reported about the brokers.
+
+    `trouble` is the text of the error from librdkafka. `fatal` means that the producer is of no use any more."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -62,8 +64,10 @@ class BrokerErrors:
 
 
 class Producer:
-    """A Kafka producer shared by all batches of a sink. While a batch waits, one task polls for delivery reports in the
-    event loop's own thread. Raise SettingsError for a wrong configuration."""
+    """A Kafka producer that all batches of a sink share.
+
+    While a batch waits, one task polls for delivery reports in the event loop's own thread. Raise SettingsError for a
+    wrong configuration."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.kafka = library("confluent_kafka", "kafka")
@@ -158,7 +162,8 @@ class BatchDelivery:
         return self._results
 
     def _find_next_step(self, place: int, error: Exception) -> Callable[[], Awaitable[None]] | None:
-        """Decide what to do after the Kafka client refused a message locally. Return None if it has its result."""
+        """Decide whether to retry a message that the Kafka client refused. Return None if the error is now its
+        result."""
         # Otherwise return a step to await before the message is tried again.
         # The producer's queue is full.
         if isinstance(error, BufferError):
@@ -203,7 +208,7 @@ class BatchDelivery:
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:
-    """Convert a Kafka error into the result of a message: an exception that tells whether sending again helps."""
+    """Convert a Kafka error into an exception whose type tells whether sending the message again helps."""
     said = f"Kafka says {error.name()}: {error.str()}"
     match error.code():
         case codes.MSG_SIZE_TOO_LARGE | codes.INVALID_MSG_SIZE | codes.INVALID_MSG | codes.INVALID_RECORD:
@@ -217,7 +222,7 @@ def result(codes: Any, topic: str, error: Any) -> Result:
 
 
 def _format_config_refusal(said: str) -> str:
-    """Return the reason why a Kafka setting was refused, with the name that may have been meant."""
+    """Return the reason why a Kafka setting was refused, with a suggestion if its name looks misspelt."""
     # The reason is the text of librdkafka.
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
     near = format_hint(named[1], KNOWN_SETTINGS, "") if named else ""
@@ -300,7 +305,7 @@ class KafkaSink(Sink):
             await producer.purge()
 
     async def _send_alone(self, messages: Sequence[Message]) -> Result:
-        """Send a message of a refused batch again by a producer of its own."""
+        """Send a message again by a new Kafka producer, after a batch that contained the message was refused."""
         # The refused batch may have contained messages of other calls of `send`.
         producer = Producer(self._config)
         try:

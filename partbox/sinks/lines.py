@@ -53,8 +53,9 @@ class StdoutSink(Sink):
 
 
 class FileSink(Sink):
-    """A sink that appends each event as a JSON line to a file. Its URL is `file:PATH`. Events are acknowledged when
-    they are on the disk."""
+    """A sink that appends each event as a JSON line to a file.
+
+    Its URL is `file:PATH`. Events are acknowledged when they are on the disk."""
 
     gapless = True
 

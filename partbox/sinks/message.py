@@ -49,10 +49,11 @@ _ILLEGAL = re.compile(r"[^a-z0-9._-]")
 
 
 class Topic:
-    """A template for topics with event fields in braces, such as `{tenant_id}`. A wrong one raises SettingsError.
+    """A template for the topics of events, with event fields in braces, such as `{tenant_id}`.
 
-    Values are lower-cased, and characters that a broker may refuse become `-`: `{aggregate_type}-events` gives
-    `order-events` for the aggregate type `Order`. `fixed` is the topic if it is the same for all events, else None."""
+    A wrong template raises SettingsError. Values are lower-cased, and characters that a broker may refuse become `-`:
+    `{aggregate_type}-events` gives `order-events` for the aggregate type `Order`. `fixed` is the topic if it is the
+    same for all events, else None."""
 
     def __init__(self, template: str) -> None:
         try:
@@ -105,8 +106,8 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The event id, by which a broker or consumer recognises duplicates. It is the same each time the event is
-        sent."""
+        """The event id, by which a broker or consumer recognises duplicates."""
+        # The id is the same each time the event is sent.
         return _format_uuid(self.event.record[EVENT_ID])
 
     @property
@@ -137,12 +138,15 @@ class Message:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The CloudEvents attributes of the event by name, without `datacontenttype`, which is `content_type`."""
+        """The CloudEvents attributes of the event by name, except `datacontenttype`."""
+        # The value of `datacontenttype` is `content_type`.
         return self._fill_headers("", None)
 
     def bound(self, prefix: str, content_type: str) -> dict[str, str]:
-        """Return the publisher's headers and the CloudEvents attributes, named as the protocol's CloudEvents binding
-        says. An attribute wins over a header of the same name."""
+        """Return all headers of the message: the publisher's headers, and CloudEvents attributes with `prefix` before
+        their names."""
+        # The names are those of the protocol's CloudEvents binding, in which `content_type` is the header of the media
+        # type. An attribute wins over a header of the same name.
         bound = self._fill_headers(prefix, content_type)
         for name, value in self.headers.items():
             if name not in bound:
@@ -200,7 +204,8 @@ def _build_header_template(
     tenant_id: str | None,
     media_type: str | None,
 ) -> tuple[dict[str, str], str, str, str, str, str, str]:
-    """Return the headers that all messages of a kind share, and the names of the other headers."""
+    """Return the CloudEvents headers that messages of the same types and tenant share, and the names of the other
+    headers."""
     # The headers are CloudEvents attributes. The names of the other attributes have the prefix.
     names = [prefix + name for name in ATTRIBUTES]
     version, id, named_source, type, time, aggregate, subject, partition_key, tenant, once, schema = names
@@ -214,7 +219,7 @@ def _build_header_template(
 
 @lru_cache(KEPT)
 def _format_second(since: int) -> str:
-    """Convert seconds since the year 2000 into a time text without a time zone."""
+    """Convert seconds since the year 2000 into an ISO 8601 time without a time zone."""
     # Cached, because events that are sent together are mostly of the same few seconds.
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()
 

@@ -22,8 +22,9 @@ UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """A sink that sends events to NATS JetStream. `servers` are URLs. CloudEvents attributes are headers with the names
-    of the NATS binding: `ce-id` and so on."""
+    """A sink that sends events to NATS JetStream.
+
+    `servers` are URLs. CloudEvents attributes are headers with the names of the NATS binding: `ce-id` and so on."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)
@@ -77,7 +78,8 @@ class NatsSink(Sink):
             await connection.close()
 
     async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
-        """Return the answers of NATS JetStream to published messages, in order. An unknown one is CancelledError."""
+        """Wait for the answers of NATS JetStream to published messages. Return them in order, an unknown answer as
+        CancelledError."""
         # An answer is unknown when the connection is lost or when a message is refused: nats-py reports neither to
         # callers that wait for an answer.
         assert self._lost_event is not None
@@ -96,7 +98,7 @@ class NatsSink(Sink):
             await self._refusal.wait()
 
     async def _on_error(self, error: Exception) -> None:
-        """Handle an error that the NATS client reports outside of a call."""
+        """Wake senders that wait for answers if the NATS client reports a refused message outside of a call."""
         # An example is an answer that refuses a message without naming it.
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1

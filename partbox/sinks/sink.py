@@ -49,8 +49,9 @@ T = TypeVar("T")
 
 
 class Sink:
-    """The base class of sinks: handlers that send events to another system, such as a message broker. A subclass
-    implements `send`, and may implement `check` and `close`.
+    """The base class of sinks: handlers that send events to another system, such as a message broker.
+
+    A subclass implements `send`, and may implement `check` and `close`.
 
         class Printer(Sink):
             async def send(self, messages):
@@ -90,8 +91,11 @@ class Sink:
         self._timeout = timeout
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
-        """Send messages, wait for the broker, and return a result for each, in order. A raised exception is the result
-        of all. After DownstreamUnavailable all events wait, and the sink is closed and connects again."""
+        """Send messages to the broker and wait for its answers. Return None or an error for each message, in order.
+
+        None means that the message has arrived, UnrecoverableError that it never will, and any other value that it is
+        sent again. A raised exception is the result of all messages. After DownstreamUnavailable all events wait, and
+        the sink is closed and connects again."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -100,14 +104,16 @@ class Sink:
 
     @property
     def trouble(self) -> str:
-        """The client library's error about a broker that does not answer, or an empty string. The text is for logs."""
+        """The client library's error message about a broker that does not answer, or an empty string."""
+        # The text is for logs.
         return ""
 
     async def close(self) -> None:
         """Close all connections to the broker, when the worker ends or a connection does not answer."""
 
     def observed_by(self, name: str, observers: Observers) -> None:
-        """Set the handler name and the observers of sent messages. The worker calls this before it delivers."""
+        """Set the sink's handler name, and the observers to notify when messages are sent and answered."""
+        # The worker calls this before it delivers.
         self._name, self._observers = name, observers
 
     async def handle(self, events: Sequence[DeliveredEvent]) -> list[object]:
@@ -166,7 +172,9 @@ class Sink:
         return results
 
     async def _drop_connections(self, generation: int) -> None:
-        """Close the connections of this generation, so that the next send connects again."""
+        """Close the sink's connections, unless another batch has already done so, and let the next send connect
+        again."""
+        # `generation` is the number of the connections to close. It is counted up whenever connections are given up.
         # The server at their other end may have been demoted, and its address may lead to another server by now.
         # Another batch has closed them already, and the open connections are new.
         if generation != self._generation:
@@ -223,7 +231,8 @@ def _quiet_loggers(extra: str) -> None:
 
 
 def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
-    """Return the broker's answer to a question, or None if there is none now. SettingsError passes through."""
+    """Run a coroutine that asks a broker, and return the answer. Return None after a timeout or any error but
+    SettingsError."""
     try:
         return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:

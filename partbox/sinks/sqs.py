@@ -227,7 +227,7 @@ def _build_entry(number: int, message: Message) -> dict[str, Any]:
 
 
 def _encode_body(message: Message) -> tuple[str, dict[str, str]]:
-    """Return the body of an SQS message, and the attribute that names its encoding."""
+    """Encode a payload as the text of an SQS message. Return the text, and its encoding attribute if it is base64."""
     # Payloads that are not text, or that have characters SQS refuses, are sent as base64.
     try:
         text = message.value.decode()

@@ -40,8 +40,10 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class WebhookSink(Sink):
-    """A sink that sends events to a URL by HTTP POST, at most `connections` at once. `secret` is `whsec_` and base64,
-    or None for unsigned requests. CloudEvents attributes are headers named by the HTTP binding: `ce-id` and so on."""
+    """A sink that sends events to a URL by HTTP POST, at most `connections` at once.
+
+    `secret` is `whsec_` and base64, or None for unsigned requests. CloudEvents attributes are headers named by the HTTP
+    binding: `ce-id` and so on."""
 
     # No more than there are connections, because waiting for a connection spends the time of the answer.
     max_size = 20
@@ -140,7 +142,7 @@ async def _read_beginning(answer: Any) -> bytes:
 
 
 def _result_of(answer: Any, body: bytes) -> Result:
-    """Convert a webhook's HTTP response into None for success, or an error, retryable or final."""
+    """Convert a webhook's HTTP response into None for success, or into an error that is retried or final."""
     # 2xx is success. 408, 425, 429 and 5xx are tried again, after `Retry-After` if the answer has it. Other 4xx, 410
     # included, are final.
     # A redirection counts as a wrong setting.

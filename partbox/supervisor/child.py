@@ -49,8 +49,9 @@ _signal_mask = threading.local()
 
 @dataclass(slots=True)
 class Job:
-    """The parameters that a supervisor passes to a worker process, such as settings, handlers and the subscription.
-    Dill pickles a job, including handlers defined in `__main__`."""
+    """The parameters that a supervisor passes to a worker process, such as settings, handlers and the subscription."""
+
+    # Dill pickles a job, including handlers defined in `__main__`.
 
     settings: Settings
     load_handlers: Callable[[], tuple[Handlers, Codecs]]

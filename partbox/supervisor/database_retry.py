@@ -21,9 +21,10 @@ STEADY_JOIN = 10.0  # seconds; a shorter join does not reset the pause before th
 
 
 class DatabaseRetry:
-    """A retrying connector to the database of one node, with pauses between failed tries. One thread tries, and any
-    thread may read the state. `enter` connects and checks, and raises if the database is unusable. `error` is the error
-    of the last try."""
+    """A connector that tries to reach one node's database until it succeeds, with pauses between failed tries.
+
+    One thread tries, and any thread may read the state. `enter` connects and checks, and raises if the database is
+    unusable. `error` is the error of the last try."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:
         self._join_database = enter
@@ -41,7 +42,7 @@ class DatabaseRetry:
 
     @property
     def has_never_joined(self) -> bool:
-        """True if at least one try to join the database has failed and none has succeeded."""
+        """True if at least one try to connect to the database has failed and none has succeeded."""
         return self._joined_at is None and self.error is not None
 
     def join_or_raise(self) -> None:

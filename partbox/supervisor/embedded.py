@@ -48,8 +48,9 @@ _NOT_RUNNING = {
 
 
 class EmbeddedWorker:
-    """A worker that delivers events in threads of the application's own process. Use it by `with`, `async with`, or
-    `start()` and `stop()`. It starts once."""
+    """A worker that delivers events in threads of the application's own process.
+
+    Use it by `with`, `async with`, or `start()` and `stop()`. It starts once."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere
         self,
@@ -132,11 +133,12 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Stop delivering events: finish running handlers, release all partitions, leave the lifespan and the cluster.
+        """Stop delivering events, after running handlers have finished, and remove this worker from the database.
 
-        Stopping twice, or before a start, is fine. Does nothing in a process that was forked meanwhile, because the
-        worker runs in the process that started it. Raises `PartboxError` in the event loop that runs the handlers.
-        Passes on an error of the lifespan's end when everything has ended."""
+        All partitions are released, and the lifespan and the cluster are left. Stopping twice, or before a start, is
+        fine. Does nothing in a process that was forked meanwhile, because the worker runs in the process that started
+        it. Raises `PartboxError` in the event loop that runs the handlers. Passes on an error of the lifespan's end
+        when everything has ended."""
         if not self._is_running_here:
             self._state = "stopped"
             return
@@ -163,19 +165,20 @@ class EmbeddedWorker:
             raise self._worker.lifespan.error
 
     def wake(self) -> None:
-        """Have the worker look for new events at once, without waiting for its next poll. Does nothing before the start
-        and after the stop."""
+        """Have the worker look for new events at once, without waiting for its next poll.
+
+        A call before the start or after the stop does nothing."""
         if self._is_running_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait for up to `timeout` seconds until all events are delivered. Return True if so. Dead, discarded and
-        scheduled events are not counted, but a scheduled event is waited for if it is due within 2 s.
+        """Wait for up to `timeout` seconds until all events are delivered. Return True if so.
 
-        Returns False as soon as none of the remaining events can run in time: its next attempt is later, it is behind a
-        dead event, or the subscription is paused. Returns False at once if `enabled` is false. Waits on while the
-        database cannot be reached. Raises `PartboxError` unless the worker runs, and in the event loop that runs its
-        handlers. Raises the worker's error if the worker has failed."""
+        Dead, discarded and scheduled events are not counted, but a scheduled event is waited for if it is due within 2
+        s. Returns False as soon as none of the remaining events can run in time: its next attempt is later, it is
+        behind a dead event, or the subscription is paused. Returns False at once if `enabled` is false. Waits on while
+        the database cannot be reached. Raises `PartboxError` unless the worker runs, and in the event loop that runs
+        its handlers. Raises the worker's error if the worker has failed."""
         if self._pid != os.getpid():
             raise PartboxError(
                 "this worker runs in the process that forked this one: create a new one with outbox.worker()"
@@ -259,8 +262,9 @@ def _require_running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
-    """Run `work` in a new thread and await its end. If the waiting task is cancelled, `cancelled` is called, and the
-    task waits all the same, because `work` uses its objects."""
+    """Run `work` in a new thread and await its end, even if the waiting task is cancelled."""
+    # If the waiting task is cancelled, `cancelled` is called, and the task waits all the same, because `work` uses its
+    # objects.
     # The executor's threads may all be busy or gone. Start and stop of a worker run in a thread, because handlers must
     # end in the loop meanwhile.
     loop = asyncio.get_running_loop()

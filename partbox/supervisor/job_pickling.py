@@ -39,7 +39,7 @@ def _build_command_line(**keywords: Any) -> list[str]:
 
 
 class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
-    """A spawned process that imports modules by the path on which partbox was found."""
+    """A spawned process that imports modules by the same `sys.path` by which partbox was imported."""
 
     # The inherited function with another `spawn` among its globals. Neither `sys.path` nor the module may be changed
     # even for some milliseconds, because other threads of the application import and spawn meanwhile.
@@ -56,7 +56,9 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
 
 
 class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
-    """A spawned process that imports partbox by `PATH`, even if the application has changed `sys.path`."""
+    """A spawned process that can import partbox even if the application has changed `sys.path`.
+
+    The process imports by `PATH`."""
 
     @staticmethod
     def _Popen(process: SpawnProcess) -> _Popen:
@@ -64,8 +66,10 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A multiprocessing pickler that pickles event classes of the main program by name. By value, a class would differ
-    from the class in the program's module, which a worker process runs too, and a Struct cannot be pickled so."""
+    """A multiprocessing pickler that pickles classes of the main program by name.
+
+    By value, an event class would differ from the class in the program's module, which a worker process runs too, and a
+    Struct cannot be pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
@@ -110,8 +114,9 @@ class PickledJob:
 
 
 class PicklableJob:
-    """A wrapper that pickles a worker's parameters, as a `PickledJob`, only while the process is spawned. Some contents
-    can only be pickled then."""
+    """A wrapper that delays the pickling of a worker's parameters until the process is spawned.
+
+    They are pickled as a `PickledJob`. Some contents can only be pickled then."""
 
     def __init__(self, job: Any) -> None:
         self._job = job

@@ -31,8 +31,9 @@ KILL_GRACE = 2.0  # seconds in which the loop must end once all processes are ki
 
 
 class LoopHeartbeat:
-    """The time at which the supervisor's loop last ran a step (monotonic seconds), by which a hung loop is noticed. The
-    loop writes it, and any thread may read it."""
+    """The time of the last step of the supervisor's loop (monotonic seconds), by which a hung loop is noticed.
+
+    The loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self.stepped_at = 0.0
@@ -60,8 +61,9 @@ class LoopHeartbeat:
 
 
 class Shutdown:
-    """The progress of a node's shutdown, from the request to drain until all processes are killed. It takes no lock,
-    because a signal handler may ask for it, having interrupted the holder of any lock."""
+    """The progress of a node's shutdown, from the request to stop until all worker processes are killed.
+
+    It takes no lock, because a signal handler may ask for it, having interrupted the holder of any lock."""
 
     def __init__(self) -> None:
         self._kill_at: float | None = None
@@ -72,8 +74,8 @@ class Shutdown:
         return self._kill_at is not None
 
     def ask_to_drain(self, drain_timeout: float) -> None:
-        """Begin a graceful shutdown: worker processes are killed after the drain timeout and `DRAIN_GRACE` seconds. A
-        second call changes nothing."""
+        """Begin a graceful shutdown, and set the time at which worker processes that still run are killed."""
+        # They are killed after the drain timeout and `DRAIN_GRACE` seconds. A second call changes nothing.
         if self._kill_at is None:
             self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
@@ -97,7 +99,9 @@ class Shutdown:
 
 
 class WakePipe:
-    """A pipe that wakes the supervisor's loop from its wait. It takes no lock, so signal handlers can use it."""
+    """A pipe that wakes the supervisor's loop from its wait for worker processes.
+
+    It takes no lock, so signal handlers can use it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -112,7 +116,8 @@ class WakePipe:
             os.write(self._writer, b"x")
 
     def wait(self, sentinels: Sequence[int], timeout: float) -> bool:
-        """Wait until a worker process ends (`sentinels`) or `wake` is called. Return True if `wake` was called."""
+        """Wait until a worker process ends (one of `sentinels`) or `wake` is called. Return True if `wake` was
+        called."""
         # The wait takes at most `timeout` seconds.
         if self._reader not in connection.wait([*sentinels, self._reader], timeout):
             return False
@@ -129,8 +134,9 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """The main loop of a supervisor, which watches worker processes, renews their leases and replaces dead ones. Its
-    thread calls `run`, and any thread may read `failure` and `heartbeat`."""
+    """The main loop of a supervisor, which watches worker processes, renews their leases and replaces dead ones."""
+
+    # Its thread calls `run`, and any thread may read `failure` and `heartbeat`.
 
     _job: Job
     _workers: WorkerPool

@@ -71,11 +71,11 @@ ROTATION_JITTER = (0.8, 1.2)
 
 @dataclass(eq=False)
 class PeerMonitor:
-    """An observer that finds late leases and unowned partitions of all nodes of a subscription.
+    """An observer that finds processes with overdue heartbeats and partitions without an owner, on all nodes.
 
-    Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200 nodes, each would otherwise
-    compare 200 leases and 256 owners every second, and the server would spend its time on that. A node that finds
-    something late or amiss, or changes something, observes at every heartbeat.
+    It observes one subscription. Up to `FULL_SHARE_NODES` nodes observe at every heartbeat. More take turns: with 200
+    nodes, each would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on
+    that. A node that finds something late or amiss, or changes something, observes at every heartbeat.
 
     `late_peers`: since when (monotonic) the heartbeat of each late instance is unchanged. `node_count`: their number at
     the last observation."""
@@ -89,7 +89,8 @@ class PeerMonitor:
     node_count: int = 1
 
     def observe_soon(self) -> None:
-        """Observe the leases of all nodes at the next heartbeat, out of turn."""
+        """Check the heartbeats of all nodes at this node's next heartbeat, even if another node's turn would come
+        first."""
         # Something is about to change then.
         self._next_at = 0.0
 
@@ -127,7 +128,7 @@ class PeerMonitor:
 
 
 def compute_longest_rotation(nodes: int, settings: Settings) -> float:
-    """Return the longest time between two observations by the same node, if all is calm (seconds)."""
+    """Return the longest time after which a node checks the other nodes again, if nothing is wrong (seconds)."""
     # `nodes` nodes take turns in observing each other.
     beat = beat_interval(nodes, settings.heartbeat, settings.lease)
     return beat if nodes <= FULL_SHARE_NODES else _compute_rotation(nodes, settings) * ROTATION_JITTER[1] + beat
@@ -139,8 +140,10 @@ def _compute_rotation(nodes: int, settings: Settings) -> float:
 
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
-    """A worker process of this node, and its row in the database. `is_vouched`: it works, so its row is inserted or
-    renewed. `is_row_leaving`: the row says that it leaves. `lifespan_row`: the row of a process in its lifespan."""
+    """A worker process of this node, with the state of its row in the database."""
+
+    # `is_vouched`: it works, so its row is inserted or renewed. `is_row_leaving`: the row says that it leaves.
+    # `lifespan_row`: the row of a process in its lifespan.
 
     slot: Slot
     pid: int
@@ -156,8 +159,10 @@ class RegisteredProcess:
 
 
 class Membership:
-    """The registration of a node's worker processes in the database, for one subscription. It renews leases, detects
-    dead processes of other nodes, and plans the owner of each partition. `lifespan` is the name of the lifespan."""
+    """The registration of a node's worker processes in the database, for one subscription.
+
+    It renews leases, detects dead processes of other nodes, and plans the owner of each partition. `lifespan` is the
+    name of the lifespan."""
 
     def __init__(
         self,
@@ -187,8 +192,9 @@ class Membership:
         self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
-        """Connect to the database, and check its schema, its cluster and the subscription. Raises `SchemaError` or
-        `psycopg.Error`."""
+        """Check that the database can be used, and begin to open connections to it. Raise SchemaError if it cannot."""
+        # Its schema, its cluster and the subscription are checked. `psycopg.Error` is raised if the database cannot be
+        # reached.
         with connect(self._pool.dsn(), lease=self._settings.lease, pooler=self._settings.pooler) as conn:
             migrate.check_schema_version(conn, self._schema)
             check_server(conn, self._schema)
@@ -241,14 +247,15 @@ class Membership:
         return pause
 
     def log_failed_tick(self, error: Error) -> bool:
-        """Log a database error of the last heartbeat round. Return True if the heartbeat itself was successful."""
+        """Log a database error of `tick`. Return True if the leases of this node's processes were renewed before the
+        error."""
         # A round consists of heartbeat, observation and planning, and the error has ended it.
         text = NOT_PLANNED if self._is_renewed else NO_HEARTBEAT
         self._log("not_planned" if self._is_renewed else "no_heartbeat", text, error)
         return self._is_renewed
 
     def bury(self, processes: Sequence[RegisteredProcess], others: Sequence[RegisteredProcess] = ()) -> None:
-        """Free the partitions of worker processes that have ended, without waiting for their leases."""
+        """Free the partitions of worker processes that have ended, without waiting until their leases expire."""
         # Processes that were asked to end do not count as dead.
         with self._pool.connection() as conn:
             self._mark_leaving(conn, processes)

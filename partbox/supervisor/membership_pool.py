@@ -29,8 +29,10 @@ HUNG = "a connection hung, and no lease was renewed until now; the connection is
 
 
 class MembershipPool:
-    """A pool of at most two database connections for heartbeats, each opened with the DSN that is current then. Its
-    threads log by the pool's name alone, so the name includes the `database` if there are several."""
+    """A pool of at most two database connections, over which a node sends its heartbeats.
+
+    Each connection is opened with the DSN that is current then. The threads of the pool log by the pool's name alone,
+    so the name includes the `database` if there are several."""
 
     def __init__(self, settings: Settings, subscription: str, dsn: Callable[[], str], database: str) -> None:
         self.dsn = dsn

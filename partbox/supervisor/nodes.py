@@ -29,12 +29,12 @@ LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The configuration of the nodes that deliver for an outbox, from which they are built.
+    """The common configuration of an outbox's supervisors, by which they are built and run."""
 
-    `processes` and `concurrency` come from the settings if they are None. `load_handlers` gives a worker process its
-    handlers and codecs. If it is None, the handlers of this process are sent. `dead_to` is a URL to which dead events
-    are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://… `prepare` may create a subscription before it
-    is needed."""
+    # There is a supervisor for each node. `processes` and `concurrency` come from the settings if they are None.
+    # `load_handlers` gives a worker process its handlers and codecs. If it is None, the handlers of this process are
+    # sent. `dead_to` is a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:,
+    # http(s)://… `prepare` may create a subscription before it is needed.
 
     database: OutboxDatabase
     handlers: Handlers
@@ -49,7 +49,7 @@ class Nodes:
     prepare: Callable[[Subscriptions], object] | None = None
 
     def build_supervisor(self, dsn: str | None = None, name: str = "", *, metrics: bool = False) -> Supervisor:
-        """Build the supervisor for the database `dsn` (None: the outbox's own), not started yet."""
+        """Build the supervisor for the database `dsn` (None: the outbox's own), without starting it."""
         # `name` is its name among several databases: the node then starts even without it, and tries again. `metrics`:
         # count them, which is always done with a registry.
         settings = self.database.settings

@@ -21,8 +21,9 @@ RECHECK_SECONDS = 30.0
 
 
 class Planner:
-    """The planner that decides which process owns which partition of a subscription. Each node has a planner. It plans
-    only if an assignee is gone or shares differ by more than one."""
+    """A planner that decides which worker process owns which partition of a subscription.
+
+    Each node has a planner. It plans only if an assignee is gone or shares differ by more than one."""
 
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
@@ -48,7 +49,8 @@ class Planner:
             self._recheck_at = time.monotonic() + RECHECK_SECONDS / compute_turn_chance(watch.nodes)
 
     def invalidate(self) -> None:
-        """Have the next call of `plan_if_changed` check anew whether partitions must be reassigned."""
+        """Make the next call of `plan_if_changed` check whether partitions must be reassigned, even if no process has
+        changed."""
         self._checked_shape = None
 
     def plan(self, conn: Conn) -> bool:

@@ -30,12 +30,12 @@ FIRST_SHARE = 0.1
 
 
 class Purging:
-    """A thread that removes old records from the outbox regularly. Use it by `with outbox.purger():`, or `start()` and
-    `stop()`. It starts once.
+    """A thread that removes old records from the outbox regularly.
 
-    A cluster may have any number. The first purge comes after a random part of `purge_interval`, so that nodes that
-    start together do not purge together. A failed purge is logged, and tried again after the interval. `database` is
-    its name in logs among several. `nodes` returns the number of nodes as far as known."""
+    Use it by `with outbox.purger():`, or `start()` and `stop()`. It starts once. A cluster may have any number. The
+    first purge comes after a random part of `purge_interval`, so that nodes that start together do not purge together.
+    A failed purge is logged, and tried again after the interval. `database` is its name in logs among several. `nodes`
+    returns the number of nodes as far as known."""
 
     def __init__(
         self, settings: Settings, dsn: Callable[[], str], database: str = "", nodes: Callable[[], int] = lambda: 1

@@ -9,8 +9,9 @@ RECENT_SECONDS = 60.0  # seconds
 
 
 class RestartBackoff:
-    """The pauses before dead worker processes are replaced, and the detection of crash loops. One thread writes, any
-    thread may read. Times are monotonic seconds."""
+    """The pauses before dead worker processes are replaced, and the detection of crash loops.
+
+    One thread writes, any thread may read. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._death_times: deque[float] = deque(maxlen=1_000)

@@ -9,8 +9,10 @@ CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
-    """A flag that a signal handler, or any thread, may set safely at any time. It is never reset. The lock of
-    `threading.Event` is not reentrant: a handler that interrupts the main thread's own wait would block for ever."""
+    """A flag that a signal handler, or any thread, may set safely at any time.
+
+    It is never reset. The lock of `threading.Event` is not reentrant: a handler that interrupts the main thread's own
+    wait would block for ever."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -32,7 +34,8 @@ class SignalFlag:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP in this thread, and in threads and processes that it begins, while workers start."""
+    """Block SIGINT and SIGHUP in this thread, and in threads and processes that it starts in the `with` block."""
+    # Workers are started in the block.
     # Both signals go to the whole process group, and a starting process would die with a traceback; it handles them
     # later in its own way. The import is here, as commands that only want the flag do not need multiprocess.
     from multiprocess import resource_tracker

@@ -93,8 +93,9 @@ class Supervisor:
 
     @property
     def is_gone(self) -> bool:
-        """True if the wait for this supervisor may end: its thread has ended, all processes are killed, or after a stop
-        request it only waits for a database that does not answer."""
+        """True if nobody needs to wait any longer for this supervisor to end."""
+        # Its thread has ended, all processes are killed and the loop is overdue, or after a stop request it only waits
+        # for a database that does not answer.
         # The loop tries to join only while there are no processes.
         idle = self._shutdown.is_asked and self._database_retry.is_trying
         return self._shutdown.is_overdue or idle or not self.running
@@ -156,8 +157,8 @@ class Supervisor:
         self._wake_pipe.wake()
 
     def stop(self) -> None:
-        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends. They
-        have the drain timeout and a little more."""
+        """Begin a graceful stop: every worker process finishes its handlers, releases its partitions and ends."""
+        # They have the drain timeout and a little more.
         self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake_pipe.wake()
 

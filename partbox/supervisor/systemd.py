@@ -21,8 +21,10 @@ SIGNS_PER_TIMEOUT = 2  # signs of life within the watchdog's timeout
 
 
 class NotifySocket:
-    """A client of systemd's sd_notify(3) protocol, which sends one datagram per message, without a library. `address`
-    is a path, or "@name" of the abstract namespace. A sign of life is due every `watchdog_seconds` seconds."""
+    """A client that sends messages to systemd by the sd_notify(3) protocol, without a library.
+
+    Each message is one datagram. `address` is a path, or "@name" of the abstract namespace. A sign of life is due every
+    `watchdog_seconds` seconds."""
 
     def __init__(self, address: str, watchdog: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -31,7 +33,7 @@ class NotifySocket:
         self.watchdog_seconds = watchdog
 
     def send(self, **values: str) -> bool:
-        """Send values, such as READY or STATUS, to systemd without waiting. Return False to send them again."""
+        """Send values, such as READY or STATUS, to systemd without waiting. Return False if they must be sent again."""
         # Each value has one line.
         lines = [f"{name}={' '.join(value.split())[:MAX_VALUE_LENGTH]}" for name, value in values.items()]
         try:
@@ -46,7 +48,7 @@ class NotifySocket:
 
 
 def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
-    """Return the systemd socket named by the environment, or None, and remove its variables."""
+    """Return the socket for notifying systemd that the environment names, or None, and remove its variables."""
     # Without them, no child process, and no handler in one, notifies for the service.
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
     if not address.startswith(("/", "@")):
@@ -56,8 +58,9 @@ def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
 
 
 class SystemdService:
-    """The sender of systemd notifications about the readiness, status and health of a group of supervisors. Only one
-    thread uses it."""
+    """The sender of systemd notifications about the readiness, status and health of a group of supervisors.
+
+    Only one thread uses it."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
@@ -69,7 +72,8 @@ class SystemdService:
         self._next_sign_at = 0.0
 
     def notify(self) -> None:
-        """Send systemd the state, the status line and the watchdog's sign of life, each if due. Never waits."""
+        """Send systemd the service's state, its status line and the watchdog's keep-alive message, each if due."""
+        # This never waits.
         # The states are sent when they are newly reached.
         if self._socket is not None:
             self._send(
@@ -97,15 +101,15 @@ class SystemdService:
 
 @contextmanager
 def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
-    """Yield an object that sends systemd the state of the supervisors. It sends nothing unless the main thread of this
-    process runs the supervisors."""
+    """Yield an object that sends systemd the state of the supervisors, if this process runs as a service."""
+    # It sends nothing unless the main thread of this process runs the supervisors.
     given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
         yield SystemdService(supervisors, given)
 
 
 def report_unneeded(why: str) -> None:
-    """Tell systemd that the service is ready although it has nothing to do. `why` is its status."""
+    """Tell systemd that the service is ready although it has nothing to do, with `why` as its status."""
     # A service that ends before it is ready counts as failed.
     if (given := take_socket(os.environ)) is not None:
         with closing(given):
@@ -130,8 +134,8 @@ def are_all_delivering(vitals: Sequence[SupervisorVitals]) -> bool:
 
 
 def is_alive(vitals: SupervisorVitals, within: float) -> bool:
-    """Return True if the supervisor needs no restart. Its loop has run a step in the last `within` seconds, and no
-    fatal problem is known."""
+    """Return True if the supervisor's loop ran within the last `within` seconds and no fatal problem is known."""
+    # The supervisor needs no restart then. A loop that has not started or has ended is not measured.
     # A loop without steps is as bad as a main thread that hangs, and in both cases the watchdog restarts the service. A
     # loop that waits for its database counts as alive, because a restart would not help.
     turns = not vitals.has_started or not vitals.is_running or vitals.loop_age <= within

@@ -18,8 +18,9 @@ PATIENCE_LEASES = 2  # leases without progress; the partitions of a dead process
 
 
 class UntilEmpty:
-    """A detector of the moment when a group of nodes has delivered everything that can be delivered. A run with
-    `--until-empty` ends at this moment."""
+    """A detector of the moment when a group of nodes has delivered everything that can be delivered.
+
+    A run with `--until-empty` ends at this moment."""
 
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._nodes = [(each, Standstill()) for each in supervisors]

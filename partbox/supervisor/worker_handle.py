@@ -34,8 +34,10 @@ HOLD_SECONDS = 1.0
 
 
 class WorkerHandle:
-    """A supervisor's handle of one worker process, which is spawned when the handle is created. It has the process, its
-    shared memory, and its signs of life."""
+    """A supervisor's handle of one worker process, by which the process is spawned, watched and stopped.
+
+    The process is spawned when the handle is created. The handle has the process, its shared memory, and its signs of
+    life."""
 
     def __init__(self, context: Any, job: Job, memory: tuple[Any, Any], index: int) -> None:
         self.index = index
@@ -94,11 +96,11 @@ class WorkerHandle:
 
     @property
     def is_ready(self) -> bool:
-        """True if the worker process can get partitions, because it has begun to poll or save."""
+        """True if the worker process has begun to poll for events or to save, so that it can get partitions."""
         return self.registered_process.slot[POLL_TICK] > 0 or self.registered_process.slot[SAVE_TICK] > 0
 
     def update_signs(self) -> ChildSigns:
-        """Compute and remember the signs of life of the worker process, such as seconds of silence."""
+        """Compute and remember how long the worker process has been silent, busy or idle."""
         # A leaving process is never idle, because it ends by itself.
         slot, now = self.registered_process.slot, boottime()
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)

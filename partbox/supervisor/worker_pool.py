@@ -30,8 +30,9 @@ STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
 class WorkerPool:
-    """The worker processes of one node, which the pool spawns, watches, drains and replaces. Any thread may call
-    `list_handles`, and signal handlers may call `kill`."""
+    """A pool that spawns, watches, stops and replaces the worker processes of one node.
+
+    Any thread may call `list_handles`, and signal handlers may call `kill`."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
@@ -92,7 +93,7 @@ class WorkerPool:
         return [handle for handle in self._handles.values() if handle.exit_code is not None]
 
     def adjust_count(self, now: float) -> bool:
-        """Start or end worker processes until there are as many as wanted. Return True if any begin to drain."""
+        """Start or end worker processes until there are as many as wanted. Return True if any were asked to end."""
         # Missing processes are spawned, or the youngest are drained.
         staying = [handle for handle in self._handles.values() if not handle.registered_process.is_draining]
         if len(staying) < self.wanted_count and now >= self._spawn_at:
@@ -127,7 +128,8 @@ class WorkerPool:
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def check_signs(self, steady: float = 0.0) -> None:
-        """Confirm worker processes that work, and kill processes that are silent or idle for too long."""
+        """Confirm healthy worker processes, so that their leases are renewed, and kill silent or idle processes."""
+        # They are killed if they are silent or idle for too long.
         # A confirmed process is vouched for, so that its lease is renewed. A silent process gives no signs of life.
         # Idle time counts only while this node has reached the database without a break, for `steady` seconds.
         settings = self._job.settings

@@ -24,8 +24,9 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 class TaskArguments:
-    """The parameters of a task's function, and their conversion to JSON and back. The parameters in `dependencies` are
-    left out. RegistrationError is raised if the others cannot be sent as JSON."""
+    """The parameters of a task's function, with the conversion of their values to JSON and back.
+
+    The parameters in `dependencies` are left out. RegistrationError is raised if the others cannot be sent as JSON."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task

@@ -36,8 +36,10 @@ class EventPublisher(Protocol):
 
 
 class TaskRunner:
-    """The event handler that calls a task's function with the arguments in the event. The returned value matters only
-    if it is an outcome. The function is pickled by name if it can be imported, else by value."""
+    """The event handler that calls a task's function with the arguments in the event.
+
+    The returned value matters only if it is an outcome. The function is pickled by name if it can be imported, else by
+    value."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
@@ -131,8 +133,9 @@ class Task(Generic[P, R]):
         return cast(R, self.runner.function(*args, **kwargs))
 
     def publish(self, conn: AnySync, /, **arguments: Any) -> UUID | None:
-        """Publish a call of the task, for a worker to run, in the transaction of `conn`. Return the event's id. Raise
-        PublishError before anything is written if the arguments do not fit the function."""
+        """Publish a call of the task, for a worker to run, in the transaction of `conn`. Return the event's id.
+
+        Raise PublishError before anything is written if the arguments do not fit the function."""
         return self._outbox.publish(conn, self.event(**arguments))
 
     async def publish_async(self, conn: AnyAsync, /, **arguments: Any) -> UUID | None:
@@ -146,8 +149,10 @@ class Task(Generic[P, R]):
         return Event(self.name, payload, aggregate_type=self._aggregate_type, **self._fields)
 
     def options(self, **fields: Unpack[TaskFields]) -> "Task[P, R]":
-        """Return a copy of the task whose events have these fields, such as `aggregate_id`. Events with the same
-        aggregate type and `aggregate_id` run one at a time and in order, even if their tasks differ."""
+        """Return a copy of the task whose events have these fields, such as `aggregate_id`.
+
+        Events with the same aggregate type and `aggregate_id` run one at a time and in order, even if their tasks
+        differ."""
         for field in fields.keys() - TaskFields.__annotations__.keys():
             meant = format_hint(field, TaskFields.__annotations__)
             raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
@@ -165,8 +170,9 @@ def task(
     aggregate_type: str | Enum | None,
     options: HandlerOptions,
 ) -> Task[P, R]:
-    """Register a function as a task: it becomes the handler of the events that represent its calls. Return the task.
-    Raise RegistrationError if that is impossible."""
+    """Register a function as a task, so that workers can run the published calls of the task. Return the task."""
+    # The function becomes the handler of the events that represent its calls. RegistrationError is raised if that is
+    # impossible.
     # A task with an aggregate type also takes events that were published before it got the type, so no other task can
     # have its name.
     name = options.get("name", task_name_of(function))
@@ -188,8 +194,8 @@ def task(
 
 
 def task_name_of(function: Any) -> str:
-    """Return the default name of a task: the module and qualified name of its function. It is the same whether the
-    module is run or imported."""
+    """Return the default name of a task: the module and qualified name of its function."""
+    # It is the same whether the module is run or imported.
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
     return f"{_find_main_name(module) if module in _MAIN_MODULES else module}.{name}"

@@ -14,9 +14,10 @@ from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
-    """A context that turns signals such as Ctrl-C into flags. The first signal sets `stop_requested`, and a further one
-    sets `immediate_stop` as well. A hangup never sets `immediate_stop`, because it arrives twice when a terminal is
-    closed."""
+    """A context that turns signals such as Ctrl-C into flags that the program checks.
+
+    The first signal sets `stop_requested`, and a further one sets `immediate_stop` as well. A hangup never sets
+    `immediate_stop`, because it arrives twice when a terminal is closed."""
 
     def __init__(self) -> None:
         self.stop_requested = SignalFlag()

@@ -18,8 +18,10 @@ NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
-    """A collection of the letters and colours (badges) that identify worker processes. A process, known by any hashable
-    id, keeps its badge. A new one gets the next letter, so that nobody mistakes it for the process it replaces."""
+    """The letters and colours (badges) by which a terminal view tells worker processes apart.
+
+    A process, known by any hashable id, keeps its badge. A new one gets the next letter, so that nobody mistakes it for
+    the process it replaces."""
 
     def __init__(self) -> None:
         self._badges: dict[Hashable, ProcessBadge] = {}

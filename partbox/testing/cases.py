@@ -16,8 +16,9 @@ _shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _PartboxCase(unittest.TestCase):
-    """The base class of partbox's unittest test cases. `outbox` is the application's outbox, by default a new one, and
-    `dsn` leads to the test's database."""
+    """The base class of unittest test cases that have an outbox and a test database.
+
+    `outbox` is the application's outbox, by default a new one, and `dsn` leads to the test's database."""
 
     outbox: ClassVar[Outbox | None] = None
     dsn: str
@@ -25,8 +26,9 @@ class _PartboxCase(unittest.TestCase):
 
     @classmethod
     def prepare(cls, dsn: str) -> None:
-        """Create the application's own tables, in the database from which the tests' databases are cloned. Override
-        this method as needed."""
+        """Create the application's own tables in the database from which the tests' databases are cloned.
+
+        Override this method as needed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -56,7 +58,8 @@ class PartboxAsyncTestCase(_PartboxCase, unittest.IsolatedAsyncioTestCase):
 
 
 def _make_provider(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
-    """Return the provider of test databases for all test cases that need the same tables."""
+    """Return the provider of test databases, and of connections to them, for all test cases that need the same
+    tables."""
     # The databases are on a server that runs until the process ends.
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
     if key not in _shelf_by_key:

@@ -81,8 +81,10 @@ UNCHECKED = "set local session_replication_role = replica"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """The content of a test database, for restoring it after a test: the rows of all tables, the names of analysed
-    tables, and the values of sequences. Names are quoted for SQL."""
+    """The content of a test database, by which the database is restored after a test.
+
+    It has the rows of all tables, the names of analysed tables, and the values of sequences. Names are quoted for
+    SQL."""
 
     # Contents of the tables that are not empty, in the text form of COPY.
     rows: dict[str, bytes]
@@ -112,7 +114,8 @@ class DatabaseSnapshot:
         )
 
     def restore(self, conn: Conn) -> bool:
-        """Restore the rows of all tables to the snapshot. Return False if more than rows has changed."""
+        """Restore the rows of all tables to the snapshot. Return False if more than rows has changed, such as the
+        schema."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):
@@ -144,8 +147,9 @@ class DatabaseSnapshot:
 
 @dataclass(slots=True)
 class LentDatabase:
-    """A database in use by a test. `uses` is the number of tests that it may still serve, and `since` is the time since
-    when its written rows are counted."""
+    """A test database in use by a test, with the number of tests that it may still serve.
+
+    The number is `uses`, and `since` is the time since when the database's written rows are counted."""
 
     name: str
     settings: tuple[Any, ...] | None = None
@@ -154,8 +158,10 @@ class LentDatabase:
 
 
 class Shelf:
-    """A provider of clean test databases, one at a time, cloned from the database `template` on the server of `dsn`.
-    The connections of `sessions` may stay in the database, if their owner keeps them idle between two tests."""
+    """A provider of clean test databases, one at a time, cloned from a template database.
+
+    The database `template` is on the server of `dsn`. The connections of `sessions` may stay in the test database, if
+    their owner keeps them idle between two tests."""
 
     def __init__(self, dsn: str, template: str, sessions: Sessions | None = None) -> None:
         self.dsn = dsn
@@ -167,7 +173,8 @@ class Shelf:
         self._database: LentDatabase | None = None
 
     def lend(self) -> str:
-        """Provide a test database in the state after migrations, restored or newly cloned, and return its DSN."""
+        """Return the DSN of a clean test database, in the state after migrations."""
+        # The database was restored after the test before, or is newly cloned.
         # A session of an earlier test has entered the database again.
         if self._database is not None and self._end_sessions(self._database):
             self._discard()
@@ -175,7 +182,8 @@ class Shelf:
         return self._dsn(database)
 
     def take_back(self) -> None:
-        """Restore the test database's rows once nobody is connected, or drop the database if that is not possible."""
+        """Clean the test database after a test by restoring its rows, or drop the database if that is not possible."""
+        # The rows are restored once nobody is connected.
         assert self._database is not None
         self._database.uses -= 1
         kept = False
@@ -244,12 +252,15 @@ class Shelf:
             time.sleep(CHECK_PAUSE)
 
     def _end_sessions(self, database: LentDatabase) -> list[Any]:
-        """Terminate all sessions in the test database except the kept connections, and return them."""
+        """Terminate all sessions in the test database except kept connections, and return a row for each ended
+        session."""
         kept_pids: Sequence[int] = [] if self._kept_sessions is None else self._kept_sessions.pids()
         return self._query(SESSIONS, database.name, list(kept_pids))
 
     def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
-        """Return the settings of the test database, the state that is not in the database's own catalogs."""
+        """Return the test database's owner, privileges and other settings, for noticing that a test has changed
+        them."""
+        # They are the state that is not in the database's own catalogs.
         return next(iter(self._query(SETTINGS, database.name)), None)
 
     def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:

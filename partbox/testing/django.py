@@ -28,6 +28,7 @@ _NOT_PARAMETERS = ("context", "cursor_factory", "server_side_binding", "prepare_
 
 class PartboxMixin(_Case):
     """A mixin for Django tests that publish or handle events, placed before `TestCase` or `TransactionTestCase`.
+
     `outbox` is the application's outbox, and `using` is the alias of its database."""
 
     outbox: ClassVar[Outbox]
@@ -46,13 +47,15 @@ class PartboxMixin(_Case):
         self.kit.forget()
 
     def published(self, event_type: Any = None, **wanted: Any) -> Published:
-        """Return the events that the test has published, also in Django's open transaction. The result has the form of
-        `Kit.published`."""
+        """Return the events that the test has published, also in Django's open transaction.
+
+        The result has the form of `Kit.published`."""
         return self.kit.published(event_type, conn=connections[self.using], **wanted)
 
     def drain(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, like `Kit.drain`. Raise PartboxError inside a transaction, because no
-        worker sees the events of an open transaction."""
+        """Deliver the events that are due now, like `Kit.drain`. Raise PartboxError inside a transaction.
+
+        No worker sees the events of an open transaction."""
         if connections[self.using].in_atomic_block:
             raise PartboxError(
                 "drain() does not see events published in an open transaction, and a TestCase never commits its "
@@ -61,8 +64,9 @@ class PartboxMixin(_Case):
         return self.kit.drain(subscription)
 
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
-        """Call the handlers with the published events that match, like `Kit.handle`: no outcome is saved, and nothing
-        is tried again."""
+        """Call the handlers with the test's published events that match, without saving outcomes or retrying.
+
+        Events are handled as by `Kit.handle`."""
         return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
 
 

@@ -33,8 +33,10 @@ MOST = 10_000
 
 
 class Drainer:
-    """A test helper that delivers all due events of an outbox, in the caller's thread or beside the caller's event
-    loop. Such a delivery is called a drain. The drains share connections, which stay open between them."""
+    """A test helper that delivers all due events of an outbox without starting a worker.
+
+    Events are delivered in the caller's thread or beside the caller's event loop. Such a delivery is called a drain.
+    The drains share connections, which stay open between them."""
 
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -68,7 +70,8 @@ class Drainer:
         self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
-        """Return the autocommit connection that drains use for this role, for use while no drain runs."""
+        """Return the autocommit database connection that test deliveries use for a role, such as "membership"."""
+        # It is for use while no drain runs.
         return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
@@ -111,7 +114,9 @@ class Drainer:
 
 
 class Drain:
-    """One delivery of all due events of a subscription in a test, by the database connections of `drainer`."""
+    """One delivery, in a test, of all due events of a subscription.
+
+    It uses the database connections of `drainer`."""
 
     def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
         outbox = drainer.outbox
@@ -145,8 +150,8 @@ class Drain:
             self._transactor.limit_to_one()
 
     def run(self) -> Drained:
-        """Deliver all due events within the lifespan, and return the outcome of each. Raise an error of the lifespan,
-        or an exception that ends a test, such as Ctrl-C or `pytest.fail`."""
+        """Enter the lifespan, deliver all due events, leave the lifespan, and return the outcome of each event."""
+        # An error of the lifespan is raised, or an exception that ends a test, such as Ctrl-C or `pytest.fail`.
         lifespan = self._worker.lifespan
         lifespan.enter()
         try:
@@ -234,7 +239,7 @@ class Drain:
         return has_stepped or self._run_transactional() or step_worker(self._worker)
 
     def _run_transactional(self) -> bool:
-        """Let the transactional handlers run once. Return True if one of them got its event."""
+        """Run one transaction of waiting events with their handlers. Return True if a handler got its event."""
         assert self._transactor is not None
         before = len(self._recorder.outcomes)
         has_ended = self._transactor.run_once()
@@ -283,7 +288,7 @@ class Drain:
             self._transactor.effects.close()
 
     def _release_owned(self) -> None:
-        """Release the owned partitions after an error."""
+        """Give up all partitions that this test delivery owns, after an error."""
         # A graceful stop does the same. No event becomes suspect of having crashed the process by that.
         self._close_effects()
         try:

@@ -36,8 +36,9 @@ from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
-    """A sink for tests that records every message that it accepts in `messages`, in order, instead of sending it.
-    `delay` is the number of seconds before the sink answers."""
+    """A sink for tests that records messages in the list `messages` instead of sending them.
+
+    It records every message that it accepts, in order. `delay` is the number of seconds before the sink answers."""
 
     def __init__(self, topic: str = DEFAULT, *, delay: float = 0.0) -> None:
         super().__init__(topic)
@@ -47,8 +48,9 @@ class RecordingSink(Sink):
         self._failures: deque[BaseException] = deque()
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
-        """Make the next `times` calls of `send` fail with this error, for all of their messages. DownstreamUnavailable
-        stands for an outage."""
+        """Make the next `times` calls of `send` fail with this error, for all of their messages.
+
+        DownstreamUnavailable stands for an outage."""
         _check_times(times)
         self._failures.extend([error] * times)
 
@@ -156,10 +158,11 @@ def _override_outbox(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], N
 
 
 class Kit:
-    """A test kit for an outbox: `with Kit(outbox, dsn) as kit:`. It publishes and delivers events in a test database.
+    """A test kit that publishes and delivers the events of an outbox in a test database.
 
-    Until it closes, the outbox uses the database of `dsn`, by default its own. Registrations made meanwhile are undone.
-    A kit is for one thread or task at a time. The connections of `sessions` stay open for the next kit."""
+    Use it by `with Kit(outbox, dsn) as kit:`. Until it closes, the outbox uses the database of `dsn`, by default its
+    own. Registrations made meanwhile are undone. A kit is for one thread or task at a time. The connections of
+    `sessions` stay open for the next kit."""
 
     def __init__(self, outbox: Outbox, dsn: str | None = None, *, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
@@ -186,11 +189,12 @@ class Kit:
         error: str | None = None,
         subscription: str = "default",
     ) -> int:
-        """Publish an event and put it into a state such as dead, as if delivery had led there. Return its record id.
+        """Publish an event and put it into a delivery state, such as dead. Return its record id.
 
-        `due` of a retrying, deferred or scheduled record is a time, or a length of time from now, by default 0. A dead
-        record with a due time is still owed to the dead-letter hook. `attempts` is by default 1 for retrying, dead and
-        discarded records and 0 for others. Raise PartboxError while a worker delivers from this database."""
+        The state is as if delivery had led there. `due` of a retrying, deferred or scheduled record is a time, or a
+        length of time from now, by default 0. A dead record with a due time is still owed to the dead-letter hook.
+        `attempts` is by default 1 for retrying, dead and discarded records and 0 for others. Raise PartboxError while a
+        worker delivers from this database."""
         check_text("subscription", subscription)
         placement = RecordPlacement(state, attempts, due, error)
         event = build_event(event, NOT_GIVEN, {})
@@ -236,8 +240,9 @@ class Kit:
     async def published_async(
         self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
-        """Return the events that the test has published so far, in order, by an asynchronous connection. Events in the
-        open transaction of the connection are included."""
+        """Return the events that the test has published so far, in order, by an asynchronous connection.
+
+        Events in the open transaction of the connection are included."""
         chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
@@ -254,8 +259,9 @@ class Kit:
         return self._drainer.drain(subscription)
 
     async def drain_async(self, subscription: str = "default") -> Drained:
-        """Deliver the events that are due now, and return the outcome of each. `async def` handlers run in this event
-        loop, and all other handlers in a thread."""
+        """Deliver the events that are due now, without blocking the event loop, and return the outcome of each.
+
+        `async def` handlers run in this event loop, and all other handlers in a thread."""
         return await self._drainer.drain_async(subscription)
 
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
@@ -270,8 +276,9 @@ class Kit:
         return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
-        """Move the due times of retries, deferred and delayed events earlier, as if this time had passed. No clock
-        changes."""
+        """Move the due times of all waiting events earlier, as if this time had passed.
+
+        Waiting events are retries, deferred and delayed events. No clock changes."""
         statements.advance(self._open_connection(), self._schema, parse_length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
@@ -280,7 +287,9 @@ class Kit:
         self._faults.inject(event_type, error, times)
 
     def give_state(self, state: Any) -> None:
-        """Give handlers this object as their state. The lifespan of the outbox is not entered."""
+        """Give handlers this object as their state, instead of the state that the outbox's lifespan yields.
+
+        The lifespan of the outbox is not entered."""
 
         def lifespan() -> Iterator[Any]:
             yield state
@@ -302,7 +311,9 @@ class Kit:
         return sink
 
     def forget(self) -> None:
-        """Empty the outbox, as if nothing was ever published. This is for a database that several tests share."""
+        """Delete everything in the outbox, as if nothing was ever published.
+
+        This is for a database that several tests share."""
         statements.forget(self._open_connection(), self._schema)
 
     def close(self) -> None:

@@ -58,7 +58,9 @@ class Settled:
 
 
 class Drained(list[Settled]):
-    """The outcomes of all events that were delivered in a test, in the order of delivery. Held events come last."""
+    """The outcomes of all events that were delivered in a test, in the order of delivery.
+
+    Held events, which wait behind another event of their key, come last."""
 
     @property
     def states(self) -> list[State]:
@@ -74,8 +76,9 @@ class Drained(list[Settled]):
         )
 
     def assert_done(self) -> "Drained":
-        """Return the outcomes if there are events and all are done, else raise AssertionError. The error lists the
-        outcomes, and its cause is the exception of the first failed handler."""
+        """Return the outcomes if there are events and all are done, else raise AssertionError.
+
+        The error lists the outcomes, and its cause is the exception of the first failed handler."""
         if self and all(each.state == "done" for each in self):
             return self
         if not self:
@@ -92,8 +95,9 @@ class Drained(list[Settled]):
 
 
 class OutcomeRecorder(Observer):
-    """An observer for tests that records the outcome of each delivered event, in order. `ran` has the ids of the events
-    of the drain."""
+    """An observer for tests that records the outcome of each delivered event, in order.
+
+    `ran` has the ids of the events of the drain."""
 
     def __init__(self) -> None:
         self.outcomes: list[Settled] = []

@@ -34,8 +34,9 @@ class FilterFields(TypedDict, total=False):
 
 
 class EventFilter:
-    """A filter of published events by event type, aggregate and tenant. None matches any. An int or UUID stands for its
-    text."""
+    """A filter of published events by event type, aggregate and tenant.
+
+    None matches any. An int or UUID stands for its text."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class EventFilter:
 
 
 class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
-    """The published events that matched a filter, in the order of publishing. If the filter named a class, payloads are
-    instances of the class. `all` has all published events."""
+    """The list of published events that matched a filter, in the order of publishing.
+
+    If the filter named a class, payloads are instances of the class. `all` has all published events."""
 
     def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
         super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))
@@ -98,7 +100,8 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
 
 
 def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
-    """Convert rows of the record table into events as a handler gets them, with epoch 0."""
+    """Convert rows of the record table into events in the form that handlers get."""
+    # Their epoch, the number of a period of ownership, is 0.
     claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 

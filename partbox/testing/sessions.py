@@ -16,8 +16,9 @@ FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Sessions:
-    """The database connections that a test kit reuses from one test to the next, one for each role. They are idle
-    between two tests, and lead to one database at a time."""
+    """The database connections that a test kit reuses from one test to the next, one for each role.
+
+    They are idle between two tests, and lead to one database at a time."""
 
     def __init__(self) -> None:
         self._kept_connections: dict[tuple[str, str, float, bool], WatchedConnection] = {}
@@ -25,7 +26,7 @@ class Sessions:
         self._checked_schemas: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
-        """Return the reusable autocommit connection for a role, or a new one if none works."""
+        """Return the kept autocommit connection for a role, or open a new connection if there is none that works."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept_connections.get(key)
         if conn is None or not _is_alive(conn):

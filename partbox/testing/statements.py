@@ -18,7 +18,9 @@ Row = tuple[Any, ...]
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits behind an earlier event of its key, with its attempts and the epoch of its partition."""
+    """An event that waits behind an earlier event of its key, with the number of its attempts.
+
+    `epoch` is the epoch of its partition."""
 
     row: Row
     attempts: int
@@ -26,8 +28,8 @@ class HeldEvent(NamedTuple):
 
 
 def published(conn: Conn, schema: str) -> list[Row]:
-    """Return all published records that the connection's transaction sees, in the order of the log. The rows are in the
-    form that DeliveredEvent takes."""
+    """Return all published records that the connection's transaction sees, in the order of their ids."""
+    # The rows are in the form that DeliveredEvent takes.
     with OwnCursor(conn) as cursor:
         return cursor.execute(load_query("testing_published", schema), binary=True).fetchall()
 
@@ -39,7 +41,8 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
 
 
 def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
-    """Assign unowned partitions with due events to the instance `me`. Return True if it has events to deliver."""
+    """Assign partitions that have due events and no owner to the instance `me`. Return True if it has events to
+    deliver."""
     # The result counts the partitions assigned now and, by their saved state, the partitions that `me` already owns.
     ((found,),) = conn.execute(
         load_query("testing_assign", schema), {"subscription": subscription, "me": me}
@@ -53,7 +56,7 @@ def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
 
 
 def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
-    """Return the events that wait behind another event of their key, since the instance `me` registered."""
+    """Return the events that were put behind another event of their key after the instance `me` registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
         rows = cursor.execute(load_query("testing_held", schema), values, binary=True).fetchall()
@@ -66,13 +69,13 @@ def advance(conn: Conn, schema: str, seconds: float) -> None:
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Empty the outbox: delete all records, parked rows, idempotency keys, inbox rows, and the history of failed
-    attempts and operators' actions."""
+    """Delete everything in the outbox: all records, and everything saved about their delivery."""
+    # That is also parked rows, idempotency keys, inbox rows, and the history of failed attempts and operators' actions.
     _change_rows(conn, schema, ("forget",), {})
 
 
 def _change_rows(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
-    """Change the rows of failed and waiting events, in one transaction."""
+    """Execute statements that change the rows of failed and waiting events, in one transaction."""
     # The transaction has the lock order of all writers of parked rows. Owners of partitions load their parked rows
     # again.
     with conn.transaction():
@@ -92,7 +95,9 @@ _ATTEMPTED = ("retrying", "dead", "discarded")
 
 @dataclass(frozen=True, slots=True)
 class RecordPlacement:
-    """A delivery state to give to an event in a test. Raise PartboxError if its fields contradict each other."""
+    """A delivery state to give to an event in a test, such as dead, with its attempts, due time and error.
+
+    Raise PartboxError if its fields contradict each other."""
 
     state: str
     attempts: int | None
@@ -116,7 +121,7 @@ class RecordPlacement:
             raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
-        """Return the columns of the parked row that puts an event into this state."""
+        """Return the column values of the row that puts a failed or waiting event into this state."""
         # The options of the handler decide whether the row blocks its key.
         handler = outbox.handlers.build_routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
         waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
@@ -159,8 +164,8 @@ DEPTH = 6
 
 
 def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
-    """Return the psycopg connection behind a Django connection, or behind a SQLAlchemy Session or Connection. Raise
-    PartboxError if there is none, as with another driver."""
+    """Return the psycopg connection behind a Django or SQLAlchemy connection. Raise PartboxError if there is none."""
+    # A SQLAlchemy Session is taken, too. There is none with another driver.
     found = conn
     for _ in range(DEPTH):
         if isinstance(found, Connection | AsyncConnection):

@@ -64,10 +64,11 @@ class InlineEventLoop(EventLoop):
 
 
 class LowestIdQueue:
-    """A queue that gives out the ready lane whose first event has the lowest id. A lane has the events of one key.
+    """A queue that returns the events of the key whose first event has the lowest id.
 
-    Events in `ran` do not run again, so that a retry that is due at once waits for another drain. `take` returns only
-    lanes whose first event is below `before`."""
+    The events of a key that are ready are a lane, and the queue returns lanes. Events in `ran` do not run again, so
+    that a retry that is due at once waits for another drain. `take` returns only lanes whose first event is below
+    `before`."""
 
     def __init__(self, ran: set[int]) -> None:
         self._delivered_ids = ran
@@ -115,8 +116,9 @@ class LowestIdQueue:
 
 
 def step_worker(worker: Worker) -> bool:
-    """Deliver the worker's next event in this thread. If no event is ready, call the dead-letter hook instead. Return
-    False if there was nothing to do."""
+    """Deliver the worker's next event in this thread, or else call the dead-letter hook. Return False if nothing was
+    done."""
+    # The hook is called if no event is ready.
     scheduler, dispatcher = worker.engine.scheduler, worker.dispatcher
     lanes = scheduler.take_next_lanes([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, NoLane):
@@ -130,8 +132,8 @@ def _head_id_of(lane: Lane) -> int:
 
 
 def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
-    """Call the handlers with these events, one after the other, without saving outcomes. `conn` is for transactional
-    handlers."""
+    """Call the handlers with these events, one after the other, without saving outcomes."""
+    # `conn` is for transactional handlers.
     # This is for events that no worker can see, because their transaction is rolled back at the end of a test or they
     # were built by hand. The hooks of a session, and everything else that happens at the end of the transaction, are
     # left to the test that ends it.
@@ -222,7 +224,8 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
 
 
 def call_in_savepoint(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
-    """Call a handler inside a savepoint. Return its value or raise its error. Roll back unless the event is done."""
+    """Call a handler inside a savepoint, and roll back unless the event is done. Return the handler's value."""
+    # An error of the handler is raised.
     result: Any = None
     try:
         with savepoint as given:

@@ -54,24 +54,28 @@ def idempotency_keys() -> SearchStrategy[str]:
 
 
 def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str, str]]:
-    """Return a Hypothesis strategy for at most `max_size` valid event headers, within their common limit of 64 KiB.
-    With `full`, some fill the limit, and Hypothesis warns about their size when it prints them."""
+    """Return a Hypothesis strategy that generates dicts of valid event headers.
+
+    A dict has at most `max_size` headers, within their common limit of 64 KiB. With `full`, some fill the limit, and
+    Hypothesis warns about their size when it prints them."""
     names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
     return some | st.builds(_full, names, _CHARACTERS) if full else some
 
 
 def json_values(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for JSON values that come back equal after publishing: None, bools, 64-bit integers,
-    finite floats, texts, lists and dicts."""
+    """Return a Hypothesis strategy that generates JSON values that come back equal after publishing.
+
+    The values are None, bools, 64-bit integers, finite floats, texts, lists and dicts."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | floats | _texts()
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
 
 
 def payloads(max_leaves: int = 10) -> SearchStrategy[Any]:
-    """Return a Hypothesis strategy for event payloads that come back equal after delivery: JSON values or bytes,
-    without a content type."""
+    """Return a Hypothesis strategy that generates event payloads that come back equal after delivery.
+
+    A payload is a JSON value or bytes, without a content type."""
     return json_values(max_leaves) | st.binary()
 
 
@@ -118,7 +122,8 @@ def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
 
 
 def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
-    """Generate event fields that delay the delivery: a duration, or a point in time."""
+    """Return a Hypothesis strategy for fields of events with a delayed delivery: after a duration, or at a point in
+    time."""
     # The moment is not before the event occurred.
     delays = st.timedeltas(timedelta(microseconds=1), MAX_DELAY)
     before = st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
@@ -137,7 +142,7 @@ def _event(fields: dict[str, Any]) -> Event:
 
 
 def _full(name: str, character: str) -> dict[str, str]:
-    """Return one header that is almost as long as the limit for all headers."""
+    """Return a dict with one header that nearly fills the size limit for all headers."""
     return {name: character * ((MAX_HEADERS - len(name.encode())) // len(character.encode()))}
 
 

@@ -77,7 +77,7 @@ def parse_dsn(dsn: str) -> dict[str, str]:
 
 
 def connect_share(whole: float, given: dict[str, str]) -> int:
-    """Divide the connect timeout among the servers of a DSN, and return the seconds for each, at least 2."""
+    """Return the connect timeout in seconds for each server of a DSN: an equal share of the whole, but at least 2."""
     # A dead server so leaves time for the others. 2 seconds are the minimum of libpq.
     servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
     return max(2, int(whole / servers))
@@ -183,7 +183,8 @@ def _find_misread_sign(dsn: str, found: dict[str, str]) -> str | None:
 
 
 def list_database_names(dsns: Sequence[str]) -> list[str]:
-    """Return a display name for each DSN: the database, with host and port only if names would be equal."""
+    """Return a short display name for each DSN: the database name, with host and port added to tell equal names
+    apart."""
     given = [_parse_or_empty(dsn) for dsn in dsns]
     short = [_shorten_name(each) for each in given]
     names = [

@@ -22,7 +22,8 @@ def text_of(value: object) -> str:
 
 
 def format_error_name(error: BaseException) -> str:
-    """Return the qualified name of an error's class. Builtins and __main__ are not named as modules."""
+    """Return the qualified name of an error's class, such as `psycopg.OperationalError` or `ValueError`."""
+    # Builtins and __main__ are not named as modules.
     kind = type(error)
     home, name = _module(kind), _qualname(kind)
     return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"

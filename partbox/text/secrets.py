@@ -159,7 +159,7 @@ def _end_of_value(found: re.Match[str]) -> int:
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """Return True if the value after a secret's name is ordinary words and no secret."""
+    """Return True if the text after a word such as "token" is ordinary prose, and not a secret to mask."""
     # Prose is kept, as in "invalid token: unexpected }".
     # The value is empty, or words about a secret after a colon.
     name, between, value = found.group("name", "between", "value")

@@ -14,7 +14,9 @@ MOST = 8  # names that are listed
 
 
 class NodeProcess(Protocol):
-    """A worker process for `find_node_names`. `supervisor` is the id of its parent process, or None if not reported."""
+    """The host, supervisor and instance id of a worker process, from which `find_node_names` makes display names.
+
+    `supervisor` is the id of its parent process, or None if not reported."""
 
     @property
     def instance_id(self) -> UUID: ...
@@ -126,7 +128,7 @@ def format_quoted_names(names: Sequence[str]) -> str:
 
 
 def find_node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
-    """Return the display name of each process's host, such as "web-1", by the process's instance id."""
+    """Return a display name for the host of each worker process, such as "web-1", by the process's instance id."""
     # A host may have several supervisors, whose processes all have its name. Supervisors are numbered in the order of
     # their start, which is the order of their ids (UUIDv7), so a number changes only when an earlier supervisor is
     # gone. Processes without a supervisor id count as one node, the first.

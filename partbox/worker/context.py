@@ -24,8 +24,9 @@ def _ignore_signal(*_: object) -> None: ...
 
 @dataclass(slots=True)
 class Signals:
-    """Callbacks by which the parts of one worker report refused saves, broken connections and fatal errors to each
-    other. They run in the reporting thread, and `worker.py` sets the receivers."""
+    """Callbacks by which the parts of one worker report refused saves, broken connections and fatal errors.
+
+    They run in the reporting thread, and `worker.py` sets the receivers."""
 
     # A save was refused because these partitions are not owned any more. Called by the saving thread, without the lock.
     report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
@@ -39,8 +40,9 @@ class Signals:
 
 @dataclass(frozen=True)
 class Context:
-    """The objects that the parts of one worker share, such as settings, engine and observers. `dsn` is called for each
-    new connection."""
+    """The settings, engine, observers and other objects that all parts of one worker share."""
+
+    # `dsn` is called for each new connection.
 
     settings: Settings
     dsn: Callable[[], str]

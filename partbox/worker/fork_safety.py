@@ -22,7 +22,7 @@ def call_when_forked(hook: Callable[[], None]) -> None:
 
 
 def exit_forked(result: object) -> NoReturn:
-    """End a forked child process when the event handler that forked it returns in it."""
+    """End a forked child process once the event handler that called fork has returned in the child."""
     # The exit code follows from `result`, the handler's value or exception.
     code: Any = 0
     if isinstance(result, SystemExit):

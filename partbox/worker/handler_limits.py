@@ -30,8 +30,10 @@ EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The rate and concurrency limits of a worker's handlers, by handler name: as `declared_limits` in the code and as
-    `effective_limits` now. Transactional handlers never have a limit."""
+    """The rate and concurrency limits of a worker's handlers, as declared in the code and as changed by operators.
+
+    `declared_limits` (in the code) and `effective_limits` (in force now) map handler names to limits. Transactional
+    handlers never have a limit."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes
@@ -65,7 +67,9 @@ class HandlerLimits:
         return self._permits.list_waits()
 
     def set_limit_keys(self, lane: Lane) -> None:
-        """Ask the application for the limit key, such as the tenant, of the first events in the queue of one key."""
+        """Assign to the next events of a queue the value, such as their tenant, by which the handler's limit counts
+        them."""
+        # The value is a field or header of the event, or is returned by the application.
         # The application's `by` is called once for each event. The lane's runner calls this without the engine's lock.
         for event in self._permits.list_without_key(lane, self._lookahead):
             if (limit_key := self._find_limit_key(event)) is not None:

@@ -25,8 +25,11 @@ STOP_LIMIT = (1.0, 3)
 
 
 class Session(NamedTuple):
-    """The database connections of one worker: the poller's own, and the connections that it lends to the saver and, if
-    needed, to the transactor (the thread of transactional handlers)."""
+    """The database connections of one worker: the poller's own, and the connections for the saver and for transactional
+    handlers."""
+
+    # The poller lends the others. `effects`, the connection of the thread of transactional handlers (the transactor),
+    # is None if it is not needed.
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -37,7 +40,7 @@ class Session(NamedTuple):
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def begin_incarnation(self, schema: str) -> None:
-        """Record which server start and which tables the new connections see, to notice a later change."""
+        """Record the server's start and the tables that the new connections see, so that a later change is noticed."""
         # This must run before anything else is read.
         began, baseline = (
             server_incarnation.read_incarnation(self.reading, schema),
@@ -98,7 +101,8 @@ class SessionFactory:
 
 
 def log_lost_connection(error: Error | PartboxError, subscription: str, loop: str) -> None:
-    """Log why the thread `loop` lost its database connection: it hung, it broke, or rows would be hidden from it."""
+    """Log why a thread lost its database connection: the connection hung or broke, or may no longer see all rows."""
+    # `loop` is the name of the thread.
     if isinstance(error, HungError):
         text = "a connection hung, and the %s made no progress until now; all connections are reopened: %s"
         log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)

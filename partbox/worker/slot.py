@@ -15,7 +15,8 @@ IDS_PER_SLOT = 3
 
 
 class Slot:
-    """A part of shared memory by which a worker process and its supervisor exchange identity, lease and signs of life.
+    """A part of shared memory in which a worker process and its supervisor exchange identity, lease and heartbeats.
+
     `times` and `ids` are flat sequences shared by all slots."""
 
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
@@ -97,6 +98,6 @@ class Slot:
 
 
 def allocate_shared(context: Any, count: int) -> tuple[Any, Any]:
-    """Allocate shared memory for the state and signs of life of `count` worker processes."""
+    """Allocate shared memory for the state and heartbeats of `count` worker processes."""
     # Each process uses one slot of it. Children of the multiprocessing `context` inherit it.
     return context.RawArray("d", count * TIMES_PER_SLOT), context.RawArray("Q", count * IDS_PER_SLOT)

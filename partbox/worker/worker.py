@@ -53,8 +53,9 @@ log = logging.getLogger("partbox.worker")
 
 
 class Worker:
-    """The worker that delivers events in one process: poller, handlers and saver. It serves the partitions that the
-    instance in its slot owns."""
+    """The worker that delivers events in one process: it polls for events, runs handlers and saves progress.
+
+    It serves the partitions that the instance in its slot (its part of shared memory) owns."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
@@ -186,7 +187,7 @@ class Worker:
         return not owned()
 
     def abandon_running(self) -> None:
-        """Make a stop of the worker not wait for handlers that still run."""
+        """Let the worker stop without waiting for handlers that still run."""
         # This applies to a stop in progress or later.
         self._stop_deadline = 0.0
 

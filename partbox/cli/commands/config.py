@@ -57,7 +57,9 @@ COMPUTED = {"node": "host name", "processes": "usable cores: by affinity, at mos
 
 
 class ShownSetting(NamedTuple):
-    """A setting as it is shown. `overruled` are the other places that set it, in order of precedence."""
+    """A setting as `partbox config` shows it: its value, its origin and its meaning.
+
+    `overruled` are the other places that set it, in order of precedence."""
 
     value: str
     origin: str

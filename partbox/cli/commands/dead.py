@@ -53,7 +53,7 @@ MEANWHILE = (
 
 @dataclass(frozen=True, slots=True)
 class DeadSelection:
-    """Options that select dead records of one subscription: one id, or all that match the filters."""
+    """Command-line options that select dead records of one subscription, by an id or by filters."""
 
     id: Annotated[str | None, Id] = None
     all: Annotated[bool, flag("All records that match the filters, instead of one.", "--all")] = False

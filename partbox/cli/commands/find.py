@@ -25,7 +25,9 @@ Limit = Annotated[int, option("N", "Maximum number of records, up to 200.")]
 
 @dataclass(frozen=True, slots=True)
 class RecordNames:
-    """Options that state the meaning of an id, in the place of ID."""
+    """Command-line options of `partbox find` that say which kind of id to search for, such as an aggregate's.
+
+    Each option takes the place of the argument ID."""
 
     aggregate: Annotated[str | None, option("ID", "The records of this aggregate.")] = None
     event: Annotated[str | None, option("UUID", "The record of this event.")] = None

@@ -52,7 +52,9 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
 
 
 class Keys:
-    """The keys typed at a terminal, without a need for Enter. If `terminal` is None, no key ever arrives."""
+    """A reader of the keys that are pressed at a terminal, without a need for Enter.
+
+    If `terminal` is None, no key ever arrives."""
 
     def __init__(self, terminal: int | None) -> None:
         self._terminal = terminal

@@ -74,7 +74,7 @@ class OutboxOptions(DatabaseOptions):
     json: Json = False
 
     def create_operations(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
-        """Create an object of operator commands, such as `DeadRecords`, for the outbox that the options select."""
+        """Create an object with operator commands, such as `DeadRecords`, for the selected outbox."""
         # `kind` is its class.
         settings = self.load_settings()
         return kind(lambda: build_dsn(settings), settings)

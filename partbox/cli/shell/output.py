@@ -61,7 +61,9 @@ def build_table(
 
 
 class ListColumn(NamedTuple):
-    """A column of a printed list. Cells of the kinds "whole" and "number" are never wrapped."""
+    """A column of a printed table: its heading, the function that makes its cells, and their kind.
+
+    Cells of the kinds "whole" and "number" are never wrapped."""
 
     name: str
     cell: Callable[[Any], str]

@@ -36,7 +36,8 @@ def report_interrupt(said: str) -> int:
 
 @contextmanager
 def show_progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error, and yield a callback (done, total) that updates it."""
+    """Show a progress bar on standard error, and yield a function that updates the bar."""
+    # The arguments of the function are `done` and `total`.
     # The bar lasts as long as the context. Nothing is shown if standard error is no terminal.
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     error = Console(stderr=True)

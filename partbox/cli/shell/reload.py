@@ -30,7 +30,7 @@ Stamps = dict[str, tuple[int, int, int]]
 
 
 def is_inner() -> bool:
-    """Return True in the child process that `--reload` starts to run the command."""
+    """Return True if this is the child process in which `--reload` runs the command."""
     # The parent process watches the files.
     return INNER in os.environ
 
@@ -154,7 +154,7 @@ def read_stamps(folders: Sequence[Path]) -> Stamps:
 
 
 def find_change(before: Stamps, now: Stamps) -> str | None:
-    """Return the path of a file that differs between two readings of the watched files, or None."""
+    """Return the path of a file that was added, removed or changed between two scans of the files, or None."""
     # The file was added, removed or changed.
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None

@@ -51,7 +51,7 @@ def until_stopped() -> Iterator[None]:
 
 @contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block of this context when one of the signals arrives."""
+    """Raise KeyboardInterrupt in the block of this context when one of the given signals arrives."""
     # A signal that was ignored before stays ignored, as under nohup. Outside the main thread nothing is changed. Python
     # drops an exception that is raised within a callback of its own, such as a weakref callback during an import. The
     # signal is then sent again.

@@ -21,7 +21,9 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re
 
 
 class TypedCommand(NamedTuple):
-    """The command that the user typed, as far as it exists. `path` is its full name, such as "partbox dead list"."""
+    """The command or group that the user's command line names, for use in error messages.
+
+    Words that name no command are left out. `path` is the full name, such as "partbox dead list"."""
 
     command: Any
     path: str
@@ -36,7 +38,7 @@ class TypedCommand(NamedTuple):
 
     @property
     def example_text(self) -> str:
-        """A text with an example of the typed command, or a reference to its help."""
+        """An example of the typed command for an error message, or a reference to the command's help."""
         # The example comes from the command's help. The reference is returned if the help has no example.
         found = _EXAMPLE.search(self.command.help or "")
         return f"for example `{found[1]}`" if found else f"{self.help_command} says more"

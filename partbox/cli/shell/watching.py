@@ -24,8 +24,10 @@ Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms o
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """The statistics of a subscription at the time `at`. Rates are known from the second read on. If the last read
-    failed, `problem` is its error in one line, and the statistics are older."""
+    """The statistics of a subscription at one moment, for a view that is updated repeatedly.
+
+    `at` is the time. Rates are known from the second read on. If the last read failed, `problem` is its error in one
+    line, and the statistics are older."""
 
     at: datetime
     cluster: Cluster
@@ -43,7 +45,8 @@ def parse_interval(every: str) -> float:
 def iter_samples(
     overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
 ) -> Iterator[ClusterSample]:
-    """Yield the statistics of a subscription repeatedly, until `wait()` between two reads returns True."""
+    """Yield the newest statistics of a subscription again and again, until `wait()` returns True."""
+    # `wait()` is called between two reads.
     # The first sample is yielded at once. An error of the first read is raised. A later error becomes the `problem` of
     # the sample, because a database may come back.
     from partbox.operations.stats import RateMeter

@@ -16,7 +16,7 @@ def list_payload_lines(value: Payload) -> Iterator[tuple[str, str]]:
 
 
 def convert_payload(plain: dict[str, object], wanted: bool) -> dict[str, object]:
-    """Convert the details of a record to plain data for JSON, with the payload if `wanted`."""
+    """Prepare a record's payload for output as JSON, or remove the payload unless it is `wanted`."""
     # A JSON payload is embedded verbatim. Bytes are always included, as base64 under `payload_base64`.
     value = plain.pop("payload")
     if isinstance(value, bytes):

@@ -30,8 +30,9 @@ SHORT = 200  # characters of an id or an error that are rendered; the terminal c
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """All data that one screen of `partbox top` shows. `moved_partitions` are partitions that have just changed their
-    owner."""
+    """All data that one screen of `partbox top` shows.
+
+    `moved_partitions` are partitions that have just changed their owner."""
 
     sample: ClusterSample
     roster: Roster

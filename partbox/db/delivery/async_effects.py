@@ -23,7 +23,7 @@ async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | N
 
 
 async def rollback_event(conn: AsyncConnection[Any]) -> None:
-    """Undo the current event on an asyncio connection by a rollback to its savepoint."""
+    """Undo the changes of the current event on an asyncio connection by a rollback to its savepoint."""
     await AsyncOwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
@@ -35,7 +35,7 @@ async def save(
     me: UUID,
     saves: tuple[Sequence[CursorSave], Sequence[SaveEntry], Sequence[int]],
 ) -> tuple[set[int], float]:
-    """Save a worker's progress in the open asyncio transaction.
+    """Write a worker's progress (read positions, failed and finished events) in the open asyncio transaction.
 
     Return the partitions that are still owned, and the seconds that the server took. Raise `NewIncarnationError`, with
     `conn` closed, if the server crashed or was replaced since the session of the connection `session` began."""

@@ -9,28 +9,31 @@ from partbox.protocol.bell import RING_BACK, flag_duration
 
 
 class BellSequence(NamedTuple):
-    """The database sequence whose value tells publishers until when a worker sleeps: its oid, and the number of
-    transactions that the server allows to be prepared."""
+    """The database sequence by which sleeping workers ask publishers for a notification."""
+
+    # The value of the sequence tells publishers until when a worker sleeps. `sequence` is its oid, and `prepared` is
+    # the number of transactions that the server allows to be prepared.
 
     sequence: int
     prepared: int
 
 
 def find_bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
-    """Return the sequence that tells publishers whether a worker sleeps, or None if this role may set none."""
+    """Find the database sequence by which sleeping workers ask for notifications. None if this role may set none."""
     # The sequence holds the bell's flag: if some worker sleeps, publishers must notify.
     row = conn.execute(load_query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
 
 
 def bell_of(conn: Conn) -> int | None:
-    """Return the oid of the sequence that tells publishers whether a worker sleeps. None if polls do not read it."""
+    """Return the oid of the sequence by which sleeping workers ask for notifications, or None if polls do not read
+    it."""
     # The sequence holds the bell's flag. Polls on this connection read it.
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
 def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Tell publishers that this worker sleeps for at most `nap` seconds and needs a notification."""
+    """Ask publishers for a notification, because this worker sleeps for at most `nap` seconds."""
     # The bell's flag in the database is raised. Return whether the flag was up already, or None if the server's
     # notification queue is filling up.
     values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
@@ -39,7 +42,7 @@ def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | Non
 
 
 def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
-    """Tell publishers to stop sending notifications, then wake all sleeping workers."""
+    """Tell publishers that no notifications are needed any more, and wake all sleeping workers."""
     # Two statements are needed: the bell's flag must be down when the workers hear the notification and poll again.
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     notify_listeners(conn, schema, RING_BACK)

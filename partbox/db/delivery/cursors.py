@@ -26,7 +26,7 @@ IDLE_CHECK_COLUMNS = len(IdleCheck._fields) + 4
 
 
 class TickResult(NamedTuple):
-    """The result of a worker's periodic query: an idle check, its partitions, due times and operators' limits."""
+    """The result of a worker's periodic query for new events, its partitions, due retries and handler limits."""
 
     idle_check: IdleCheck  # the idle check
     digest: int | None  # a digest of the partitions of this instance
@@ -40,7 +40,8 @@ class TickResult(NamedTuple):
 def run_tick(
     conn: Conn, schema: str, subscription: str, me: UUID, open_xids: Iterable[int], known: int | None = None
 ) -> TickResult:
-    """Read in one statement whether new events may exist and which partitions this worker owns or is assigned."""
+    """Query in one statement whether new events may exist and which partitions belong to this worker."""
+    # A partition belongs to the worker that owns it or is assigned it.
     # `known` is the digest of the partitions in the last tick. `open_xids` holds the transactions of the last snapshot
     # (see `idle_check`).
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.build_parameters(conn, open_xids)}
@@ -57,7 +58,8 @@ def run_tick(
 def recheck_idle(
     conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck
 ) -> IdleCheck | None:
-    """Confirm cheaply that nothing has changed since the check `before`. Return it, or None after a change."""
+    """Return an updated idle check if nothing has changed since the check `before`, otherwise None."""
+    # The check is cheap.
     # Nothing has changed if no id was drawn, the digest of the partitions is `known`, and no parked row has a due time.
     # `before` must have had no listed transaction. The statement takes a third of the time of a tick.
     values = {
@@ -81,7 +83,7 @@ def claim_partitions(conn: Conn, schema: str, subscription: str, me: UUID) -> li
 def take_up_partitions(
     conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]
 ) -> list[OwnedPartition]:
-    """Keep owning partitions in a new database session. Return the partitions that this instance still owns."""
+    """Carry the ownership of partitions over to a new database session. Return the partitions that are still owned."""
     # The ownership must be under the given `epochs`. The epochs are raised, so that the database refuses a late save or
     # take-up from an earlier session that gave up on it.
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
@@ -101,7 +103,7 @@ def save(
     durable: bool = False,
     session: Conn | None = None,
 ) -> tuple[set[int], float]:
-    """Save how far this worker has read its partitions. Nothing is saved if it no longer owns one of them.
+    """Save how far this worker has read each of its partitions, or nothing if it has lost one of them.
 
     Return the partitions that are still owned, and the seconds that the server took. `durable` waits for the disk.
     `session` is a connection of the session, if `conn` is an application's. Raise `NewIncarnationError`, with nothing
@@ -122,7 +124,9 @@ def build_save_values(
     parks: Sequence[SaveEntry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
-    """Return the query parameters, except `durable`, for saving the progress of partitions in `session`."""
+    """Return the query parameters for saving how far a worker has read its partitions."""
+    # The parameter `durable` is not among them. The server and the tables are identified as they were when `session`
+    # began.
     sequence, value = server_incarnation.incarnation_of(session)
     return {
         "subscription": subscription,

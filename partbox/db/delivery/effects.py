@@ -28,9 +28,11 @@ BEGIN_WITH_SAVEPOINT = load_script("effects_begun", savepoint=sql.SQL(f"{SAVEPOI
 
 
 class SessionDefaults(NamedTuple):
-    """A session's settings before handlers change them. `lock_timeout` is in milliseconds, 0 for none. The script
-    `after_event`, after each successful event, resets changed settings and limits waits for locks to
-    `LOCK_TIMEOUT_MS`."""
+    """The default settings of a database session, which are restored after a handler has changed them.
+
+    - `lock_timeout`: in milliseconds, 0 for none
+    - `after_event`: a script for the end of each successful event, which resets changed settings and limits waits
+      for locks to `LOCK_TIMEOUT_MS`"""
 
     lock_timeout: int
     after_event: bytes
@@ -43,8 +45,9 @@ class SessionDefaults(NamedTuple):
         return cls(lock_timeout, load_script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def render_end(self, limit: float) -> bytes:
-        """Return the SQL script that runs after the last event of a transaction, before the save. A client that freezes
-        loses the transaction after `limit` seconds."""
+        """Return SQL that sets time limits before the progress is saved at the end of a transaction."""
+        # The script runs after the last event of the transaction. A client that freezes loses the transaction after
+        # `limit` seconds.
         return _render_end(int(limit * 1000), self.lock_timeout)
 
 

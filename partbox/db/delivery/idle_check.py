@@ -26,7 +26,8 @@ def run_check(conn: Conn, schema: str, open_xids: Iterable[int]) -> IdleCheck:
 
 
 def build_parameters(conn: Conn, open_xids: Iterable[int] = ()) -> Mapping[str, object]:
-    """Return the query parameters of a cheap check for new events, for any statement that includes one."""
+    """Return the query parameters for a check whether new events may exist."""
+    # They serve any statement that includes the check.
     # `open_xids` holds the transactions of the last snapshot.
     sequence, _ = server_incarnation.incarnation_of(conn)
     return {"listed": array_literal(open_xids), "life": sequence, "bell": bell.bell_of(conn)}

@@ -13,7 +13,9 @@ from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, 
 
 
 class Member(NamedTuple):
-    """A registered worker process. `lease_left` is the rest of its lease in seconds, by the database's clock."""
+    """A registered worker process, with its last heartbeat and the seconds until its lease ends.
+
+    - `lease_left`: the rest of its lease in seconds, by the database's clock"""
 
     instance_id: UUID
     node: str
@@ -24,15 +26,17 @@ class Member(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """The times of a worker's renewed heartbeat and of the previous one. The database took the new heartbeat at `at` or
-    right after, and the previous one at `before`."""
+    """The times of a worker's latest heartbeat and of the heartbeat before.
+
+    - `before`: the database took the previous heartbeat at this time
+    - `at`: the database took the new heartbeat at this time or right after"""
 
     before: datetime
     at: datetime
 
 
 class MembershipView(NamedTuple):
-    """A snapshot of a subscription's worker processes and of its partitions without a living worker."""
+    """A snapshot of a subscription: which workers lack a recent heartbeat, and whether partitions lack a worker."""
 
     clock: datetime  # the server's time
     membership_version: tuple[int, int]  # changes whenever a process joins, leaves or drains
@@ -44,8 +48,10 @@ class MembershipView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunningHandler:
-    """A handler call that has been running for `seconds`, with its event or the first event of a list. Texts are cut
-    and may hold anything."""
+    """A call of an event handler that has been running for `seconds`, and the event that the call handles.
+
+    - The event is the first of a list if the handler takes a list.
+    - Texts are cut and may hold anything."""
 
     handler: str
     event_type: str
@@ -59,15 +65,19 @@ class RunningHandler:
 
 @dataclass(frozen=True, slots=True)
 class LifespanState:
-    """The start-up code (lifespan) that a worker process has been running for `seconds`. The process works once the
-    lifespan yields. Until then its row counts as leaving, so that it gets no partitions."""
+    """The start-up code (lifespan) that a worker process is still running, and the seconds since its start.
+
+    - The process works once the lifespan yields. Until then its row counts as leaving, so that it gets no
+      partitions."""
 
     lifespan: str
     seconds: float
 
 
 class InstanceColumns(TypedDict):
-    """The database columns that all worker processes of a node share. `lease` is in seconds."""
+    """The database columns that are the same for all worker processes of a node (a group of processes).
+
+    - `lease`: in seconds"""
 
     subscription: str
     node: str
@@ -86,7 +96,7 @@ def register_instances(
 
 
 def renew_heartbeats(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
-    """Renew the heartbeats of worker processes. Return the renewals of all processes that still exist."""
+    """Renew the heartbeats of worker processes. Return the new times of all processes that still exist."""
     # The processes are given by instance id with whether each is draining. An instance that the short statement did not
     # renew may exist all the same: the SQL function decides.
     found: list[Any] = []
@@ -105,7 +115,8 @@ def renew_heartbeats(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dic
 
 
 def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
-    """Store a worker's long-running handlers in its database row, and how many `more` there are."""
+    """Store in a worker's database row the handler calls that have been running for long."""
+    # `more` is the number of further calls.
     # The column `instance.running` is an array of `RunningHandler` objects with `since` in place of `seconds`. The
     # database computes `since` when it writes, so the clocks of hosts do not matter. The last object counts, as `more`,
     # the handlers that do not fit.
@@ -115,7 +126,7 @@ def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[Runn
 
 
 def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
-    """Parse a stored list of a worker's long-running handlers, and the number of others."""
+    """Parse the stored list of a worker's long-running handler calls. Return the calls and the number of others."""
     # The handlers' ages are calculated for the time `at`. Unknown fields are ignored.
     objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
@@ -135,7 +146,7 @@ def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanSta
 
 
 def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
-    """Parse the stored start-up state of a worker process. None if it is not starting up."""
+    """Return the stored start-up state of a worker process, or None if the process is not starting up."""
     # The column `instance.running` of a process that is starting up holds an object with the name of its lifespan.
     # The age of the lifespan is that at the time `at`. The text is a stored column of an instance.
     for each in stored or []:
@@ -160,7 +171,7 @@ def note_handled_types(
 
 
 def read_membership(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
-    """Read the state of a subscription's workers, to find partitions to reassign and processes that may be dead."""
+    """Read which workers of a subscription may be dead, and whether partitions need a new worker."""
     # Late members had no heartbeat for a quarter of their lease, or after `since`.
     ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
@@ -197,7 +208,8 @@ def assign_partitions(
     seen: Sequence[UUID | None],
     planned: Sequence[UUID | None],
 ) -> bool:
-    """Assign partitions to worker processes. Return False, with nothing changed, if the situation has changed."""
+    """Assign partitions to worker processes. Return False if workers or assignments have changed meanwhile."""
+    # With False, nothing was changed.
     # The partitions are assigned as `planned`. The situation has changed if the members or the `seen` assignees are not
     # the same as when the plan was made.
     values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}

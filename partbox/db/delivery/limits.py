@@ -20,8 +20,10 @@ OperatorBound = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:
-    """The events that wait because of a handler's limit, for one value of its `limit_by` key: their number, and the
-    seconds that the first of them has waited."""
+    """The number of events that wait because of a handler's limit for one key value, and the longest wait.
+
+    - `value`: the value of the handler's `limit_by` key
+    - `waited`: the seconds that the first of the events has waited"""
 
     value: str
     waiting: int
@@ -30,8 +32,10 @@ class WaitingValue:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """A worker's rate and concurrency limits for a handler, the number of events that wait for them, and the seconds
-    that the first has waited. Texts are cut and may hold anything."""
+    """A worker's rate and concurrency limits for a handler, and the number of events that wait for them.
+
+    - `waited`: the seconds that the first of the events has waited
+    - Texts are cut and may hold anything."""
 
     handler: str
     rate: float | None = None  # calls that may start in a second, in the whole subscription; None for any number
@@ -44,7 +48,9 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """The rate and concurrency limits that an operator has set for a handler. None: as the handler declares."""
+    """The rate and concurrency limits that an operator has set for a handler.
+
+    - `rate`, `at_once`: None for the limit that the handler declares"""
 
     handler: str
     rate: OperatorBound
@@ -55,10 +61,10 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """A handler's limits in the whole subscription, and the events of all `processes` that wait for them.
+    """The rate and concurrency limits of a handler in a subscription, and the number of events that wait for them."""
 
-    The other fields are as in `LimitReport`. `change` is None if no operator has set anything. A limit is None, not
-    known, if `change` leaves it as declared and no process reports the handler."""
+    # The events wait in all `processes`. The other fields are as in `LimitReport`. `change` is None if no operator has
+    # set anything. A limit is None, not known, if `change` leaves it as declared and no process reports the handler.
 
     subscription: str
     handler: str
@@ -73,12 +79,12 @@ class HandlerLimit:
 
     @property
     def rate_text(self) -> str:
-        """The rate limit as text for people: "none" for no limit, or "as declared" if it is not known."""
+        """The rate limit in words: "none" if calls are not limited, "as declared" if the limit is unknown."""
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
-        """The limit on simultaneous calls as text for people: "none" for no limit, "as declared" if it is not known."""
+        """The limit on simultaneous calls in words: "none" if there is no limit, "as declared" if it is unknown."""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -88,7 +94,7 @@ class HandlerLimit:
 
 
 def note_limits(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
-    """Store a worker's handler limits, and the events that wait for them, in its database row."""
+    """Store in a worker's database row its handlers' limits and how many events wait for them."""
     conn.execute(load_query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 

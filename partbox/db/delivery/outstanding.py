@@ -7,7 +7,9 @@ from partbox.protocol.outstanding import OutstandingWork
 
 
 class UnfinishedEvents(NamedTuple):
-    """The unfinished events of one kind. `due_in`: seconds until the first is due, None without a due time."""
+    """The number of unfinished events of one kind, and the seconds until the first is due.
+
+    - `due_in`: None without a due time"""
 
     what: str
     events: int
@@ -15,12 +17,13 @@ class UnfinishedEvents(NamedTuple):
 
 
 def read_outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
-    """Return the events that a subscription has not finished: unread ones and ones set aside."""
+    """Return the events that a subscription has not finished: unread events, and failed or waiting events."""
     # The latter are parked rows. A subscription that does not exist has none.
     found = fetch_first_row(conn, "outstanding", schema, subscription=subscription)
     return OutstandingWork(*(found or ()))
 
 
 def count_unfinished(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
-    """Count the unfinished events of a subscription by kind, at most 1,000 unread ones."""
+    """Count the unfinished events of a subscription by kind."""
+    # At most 1,000 unread events are counted.
     return fetch_records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)

@@ -9,20 +9,21 @@ from partbox.protocol.rows import LooseRows, StoredRow
 
 
 def list_blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
-    """Return the failed or waiting events that hold back later events of the same key, by id."""
+    """Return the failed or waiting events that hold back later events of the same key."""
+    # They are in the order of ids.
     # Such an event is a parked row, set aside by its subscription. The key is its aggregate.
     return [StoredRow(*row) for row in _fetch_rows(conn, "blocking", schema, subscription, partitions)]
 
 
 def list_ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the (partition, id) pairs of set-aside events that the next read may return again."""
+    """Return the (partition, id) pairs of failed or waiting events that the next read may return again."""
     # The saved cursor may not have passed these parked rows, so a poll returns their records again. They must be
     # recognized.
     return _fetch_rows(conn, "ahead", schema, subscription, partitions)
 
 
 def count_loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
-    """Count, for each partition, the events set aside that hold back no other events."""
+    """Count in each partition the failed or waiting events that hold back no other events."""
     rows = _fetch_rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
 
@@ -37,11 +38,12 @@ def load_due(  # noqa: PLR0917  as the statement has them
     room: int,
     letters: int,
 ) -> list[StoredRow]:
-    """Load the set-aside events that are due to be tried again and are not in memory, by id.
+    """Load the failed or waiting events that are due to be tried again and are not in memory.
 
     The rows with the ids `taken` are in memory. Rows with `early` ids got their permit before they are due, and come
     first. At most `room` rows are returned, and in addition at most `letters` dead rows that are owed to the
     dead-letter hook, the longest waiting first."""
+    # Rows that are neither early nor dead come in the order of ids.
     # Only parked rows that hold back no other events are returned.
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
     return [StoredRow(*row) for row in _fetch_rows(conn, "due", schema, subscription, partitions, **more)]

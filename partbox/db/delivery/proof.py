@@ -25,7 +25,7 @@ SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
 
 
 class PartialReadError(OperationalError):
-    """Error: this session may have missed events of the log, so it must end."""
+    """Error: the database session may have missed events, so a new session must begin."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class SessionBaseline:
 
 
 def begin_baseline(conn: Conn, schema: str) -> SessionBaseline:
-    """Store on the connection the identity of the tables and the log, to detect later changes."""
+    """Remember the identity of the tables and the event log on the connection, to detect their replacement."""
     # These facts are the baseline of the new session.
     log, tables = conn.execute(load_query("tables_begin", schema), {}).fetchone() or (None, None)
     baseline = SessionBaseline(log, tables)
@@ -66,7 +66,7 @@ def check_intact(conn: Conn, schema: str, subscription: str | None = None) -> No
 
 
 def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
-    """Raise `PartialReadError` if events are hidden from readers because the id sequence was set back."""
+    """Raise `PartialReadError` if readers will miss events because the id sequence was set back."""
     # The error is raised if the sequence will draw used ids, or drew ids below a cursor.
     with without_row_security(conn):
         used, ids = conn.execute(load_query("ids", schema), {}).fetchone() or (0, None)
@@ -86,13 +86,13 @@ def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
 
 
 def raise_sequence_sql(schema: str, used: int) -> str:
-    """Return SQL for an operator that raises the sequence of record ids to `used`, the greatest id in use."""
+    """Return SQL for an operator to raise the sequence of record ids to `used`, the greatest id in use."""
     sequence = compose.Identifier(schema, "record_id_seq").as_string(None)
     return compose.SQL("select setval({}, {})").format(compose.Literal(sequence), compose.Literal(used)).as_string(None)
 
 
 def lower_cursors_sql(schema: str, first: int) -> str:
-    """Return SQL for an operator that lets subscriptions read again from the record id `first` on."""
+    """Return SQL for an operator to make subscriptions read again from the record id `first` on."""
     # The cursors go back to records that they have passed unread.
     lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
     return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
@@ -107,7 +107,7 @@ def check_same_log(conn: Conn, log: int) -> None:
 
 
 def check_log_version(conn: Conn, schema: str, log_version: int | str | bytes | None) -> bool:
-    """Return True if the log's definition is unchanged, so that the result of a query on it counts."""
+    """Return True if the log's definition is unchanged since the last query, so that the result counts."""
     # Polls are frequent, so this proof must cost them nothing. PostgreSQL computes it when it plans a poll, and plans
     # again after anything of the log has changed (see the SQL function `log_planned`). A look-up in each poll took 20
     # of 75 us.
@@ -128,7 +128,7 @@ def check_log_version(conn: Conn, schema: str, log_version: int | str | bytes | 
 
 
 def check_drawn(conn: Conn, ids: int | str | None) -> int:
-    """Return the number of record ids drawn so far. Raise `PartialReadError` if it has fallen."""
+    """Return the number of record ids issued so far. Raise `PartialReadError` if the number has fallen."""
     # The number is noted in the session's baseline. If it has fallen, the connection is closed. Raise
     # `InsufficientPrivilege` if the role cannot read the sequence.
     if ids is None:
@@ -156,6 +156,6 @@ def without_row_security(conn: Conn) -> Iterator[None]:
 
 
 def ends_session(error: Error) -> bool:
-    """Return whether a database error means that a new session must begin."""
+    """Return whether a database error makes the session unusable, so that a new session must begin."""
     # That is so if a table, privilege or plan of the session is gone.
     return isinstance(error, PartialReadError) or (error.sqlstate or "").startswith(SESSION_ENDING_STATES)

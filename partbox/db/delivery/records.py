@@ -23,7 +23,7 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10
 
 
 class PolledPage(NamedTuple):
-    """The records that one full read of the log returned, with proof of how far it read."""
+    """The records that one full read of the log returned, and the database snapshot of the read."""
 
     snapshot: str  # the snapshot N that the page was read at
     floors: list[int]  # for each request the floor that bounded its search for late records
@@ -34,8 +34,9 @@ class PolledPage(NamedTuple):
 
 
 class QuickPage(NamedTuple):
-    """The new records that one cheap query returned for partitions that are up to date, and a fence: a bound on the ids
-    that later transactions draw."""
+    """The new records that one cheap query returned for partitions that are up to date.
+
+    - `fence`: a bound on the ids that later transactions draw"""
 
     snapshot: str
     fence: Fence
@@ -89,7 +90,7 @@ def poll_page(
 
 
 def read_new_records(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
-    """Read a few new records of some partitions that the last full page could not see."""
+    """Read a few records of some partitions that were committed after the last full read."""
     # At most `MAX_LATE` + 1 records that the snapshot of the page `shared` does not see are returned. `partitions` is a
     # bit string (see `quick_poll.to_bits`).
     own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.bell_of(conn)}
@@ -175,7 +176,8 @@ def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
 
 
 def load_bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
-    """Load the records with the given (partition, id) pairs, without large payloads, in the order of ids."""
+    """Load the records with the given (partition, id) pairs, without large payloads."""
+    # They are in the order of ids.
     # A record that is gone is missing. The last column of a record says whether a delayed event is canceled or may be.
     with proof.without_row_security(conn):
         return fetch(conn, "bodies", schema, _id_parameters(wanted))
@@ -184,7 +186,8 @@ def load_bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> l
 def load_payloads(
     conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
-    """Load whole records for the first of the given (partition, id) pairs, up to `most` bytes together."""
+    """Load records with their payloads by (partition, id), up to `most` bytes together."""
+    # The records are the first of `wanted`.
     # Each record has its payload. A record that is gone is None. At least one record is returned, and the last may
     # exceed the limit.
     with proof.without_row_security(conn):

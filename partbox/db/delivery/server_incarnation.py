@@ -14,13 +14,14 @@ from partbox.db.sql import Conn, load_query
 
 
 class NewIncarnationError(OperationalError):
-    """Error: the database server crashed or was replaced since this session began. The ids that the session remembers
-    are not valid any more."""
+    """Error: the server crashed or was replaced, so the ids that the database session remembers are not valid."""
 
 
 class Incarnation(NamedTuple):
-    """The identity of a database server from one crash or replacement to the next: the oid of a sequence that a crash
-    resets, and its value."""
+    """The identity of a running database server, which changes when the server crashes or is replaced.
+
+    - `sequence`: the oid of a sequence that a crash resets
+    - `value`: the value of that sequence"""
 
     sequence: int | None
     value: int | None
@@ -49,7 +50,7 @@ def _ensure_sequence(conn: Conn, schema: str) -> Incarnation:
 
 
 def incarnation_of(conn: Conn) -> Incarnation:
-    """Return the server's identity when this connection's session began, or an unknown one."""
+    """Return the server's identity when this connection's session began, or `UNKNOWN_INCARNATION`."""
     # The identity changes with each crash.
     return (
         conn.incarnation
@@ -64,7 +65,7 @@ def note_incarnation(conn: WatchedConnection, incarnation: Incarnation) -> None:
 
 
 def check_incarnation(conn: Conn, same: bool) -> None:
-    """Close the connection and raise `NewIncarnationError` unless the server is the `same` as before."""
+    """Close the connection and raise `NewIncarnationError` if the server is not the `same` as before."""
     # The server is another one if it crashed or was replaced since the session began.
     if not same:
         conn.close()

@@ -16,11 +16,11 @@ SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class SinkTraffic:
-    """The numbers of messages that a process has sent to one sink, such as a broker, their total time and last error.
+    """The message counts, total time and last error of a process that sends to a broker or another sink."""
 
-    `sent` messages were acknowledged, which took `seconds` in total. `in_flight` messages have no answer yet, and
-    `retries` were sent again. `error` tells why the last attempt failed, None if a message was acknowledged since, and
-    `failing` for how many seconds sending has failed. Texts are cut and may hold anything."""
+    # `sent` messages were acknowledged, which took `seconds` in total. `in_flight` messages have no answer yet, and
+    # `retries` were sent again. `error` tells why the last attempt failed, None if a message was acknowledged since,
+    # and `failing` for how many seconds sending has failed. Texts are cut and may hold anything.
 
     sink: str
     sent: int = 0

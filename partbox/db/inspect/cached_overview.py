@@ -28,8 +28,10 @@ CACHE_FACTOR: Final = 4
 
 
 class CachedConnection:
-    """A kept-open database connection for reads, which is replaced if it is lost. Threads use it one after the other. A
-    statement is cut after `patience` seconds."""
+    """A database connection that is kept open for reads, and replaced if it is lost.
+
+    - Threads use the connection one after the other.
+    - A statement is cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
         self._settings = settings
@@ -41,7 +43,7 @@ class CachedConnection:
         self.closed = threading.Event()
 
     def run_read(self, read: Callable[[Conn], T]) -> T:
-        """Run `read` with the kept connection and return its result. Other threads wait."""
+        """Call `read` with the kept-open connection and return its result."""
         # This call waits for any other thread that uses the connection. `read` must only read: if a kept connection
         # turns out to be lost, `read` is called once more with a new one. Raise `psycopg.Error`, `SchemaError` if this
         # program cannot work on the schema, and `PartboxError` after `close`.
@@ -94,8 +96,11 @@ class CachedConnection:
 
 
 class CachedOverview:
-    """A thread-safe cache of the state of all subscriptions, with a connection of its own. Concurrent callers share one
-    read, which is kept for at least `fresh` seconds. `clock` is monotonic, in seconds."""
+    """A thread-safe cache of the state of all subscriptions.
+
+    - The cache has a database connection of its own.
+    - Concurrent callers share one read, which is kept for at least `fresh` seconds.
+    - `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class CachedOverview:
             self._listed_names.append(subscription)
 
     def run_read(self, read: Callable[[Conn], T]) -> T:
-        """Run another read on the connection of this cache. Return the result of `read`."""
+        """Call `read` with the database connection of this cache and return its result."""
         # The read is one of a viewer. Errors are as in `read_overview`.
         return self._cached.run_read(read)
 

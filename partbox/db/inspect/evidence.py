@@ -39,15 +39,19 @@ WATCHED_USAGE = 0.5
 
 
 class NotificationQueue(NamedTuple):
-    """The fill level of the server's notification queue, which all its databases share, and the session that keeps it
-    from being emptied. The pid of the session is None if the server has not named it."""
+    """The fill level of the server's notification queue, and the session that keeps the queue from being emptied.
+
+    - `usage`: all databases of the server share the queue
+    - `holder`: the pid of the session, None if the server has not named it"""
 
     usage: float
     holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
-    """A part of a diagnosis that could not be read, and the reason. `is_forbidden`: a privilege is missing."""
+    """A part of a diagnosis that could not be read, and the reason.
+
+    - `is_forbidden`: a privilege is missing"""
 
     part: str
     reason: str
@@ -55,7 +59,10 @@ class UnreadPart(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The ages in seconds up to which failures are recent (`recent_age`) and records are kept (`retention`)."""
+    """The age limits of a diagnosis in seconds: for recent failures, and for keeping records.
+
+    - `recent_age`: failures up to this age are recent
+    - `retention`: records up to this age are kept"""
 
     recent_age: float
     retention: float
@@ -63,8 +70,9 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:  # one field for each part that is read, of which each check takes some
-    """All facts that a diagnosis has read from the database, one field for each part. A part that could not be read is
-    None or empty, and listed in `unread`."""
+    """All facts that a diagnosis has read from the database.
+
+    - There is one field for each part. A part that could not be read is None or empty, and listed in `unread`."""
 
     server: facts.ServerFacts | None = None
     is_original: bool = True  # the cursors were written in this server's cluster
@@ -144,7 +152,7 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
 
 
 def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
-    """Return the facts of a diagnosis with the state of the subscriptions read again."""
+    """Read the state of the subscriptions again. Return the facts of the diagnosis with the new state."""
     # If that fails, the old state stays and the failure is noted.
     reader = _PartReader(conn, schema)
     seen = reader.read_part("the subscriptions, a second time", lambda: read_overview(conn, schema, working=True))
@@ -152,7 +160,9 @@ def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
 
 
 class _PartReader:
-    """A reader of the parts of a diagnosis, each in a transaction of its own, that notes unreadable parts."""
+    """A reader of the facts for a diagnosis, which notes a part that it cannot read and goes on.
+
+    - Each part is read in a transaction of its own."""
 
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
@@ -171,7 +181,7 @@ class _PartReader:
         return self.read_part(name.removeprefix("doctor_"), read) or []
 
     def read_part(self, name: str, read: Callable[[], T]) -> T | None:
-        """Run `read` in a transaction of its own and return its result. None if it fails."""
+        """Call `read` in a transaction of its own. Return its result, or None if it fails."""
         # A part that failed is noted as unread.
         try:
             with self._conn.transaction():
@@ -217,7 +227,7 @@ def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
 
 
 def _find_life_error(conn: Conn, schema: str) -> str | None:
-    """Return the error, or None, from reading the sequence that identifies the server between crashes."""
+    """Return the error from reading the sequence that identifies the server, or None."""
     # The sequence identifies the server's incarnation.
     try:
         conn.execute(load_query("doctor_life", schema), {})

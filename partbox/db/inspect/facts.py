@@ -16,15 +16,19 @@ class ServerFacts(NamedTuple):
 
 
 class NodeSessions(NamedTuple):
-    """The number and greatest age of the sessions in which nodes (groups of processes) supervise their workers."""
+    """The number of sessions that supervise worker processes, and the age of the oldest session.
+
+    - The sessions belong to nodes (groups of processes), which supervise their workers."""
 
     number: int
     age: float | None
 
 
 class SequenceFacts(NamedTuple):
-    """The state and definition of the sequence that numbers records. `owned_by` names a table, `defaults` holds the
-    expressions of `record.id` and `record.xid`."""
+    """The state and definition of the sequence that numbers records.
+
+    - `owned_by`: the name of a table
+    - `defaults`: the expressions of `record.id` and `record.xid`"""
 
     last: int | None
     increment: int
@@ -35,7 +39,9 @@ class SequenceFacts(NamedTuple):
 
 
 class WorkerAccess(NamedTuple):
-    """A table, sequence, function or schema (without a name) on which a worker role lacks privileges."""
+    """A table, sequence, function or schema on which a worker role lacks privileges.
+
+    - `name`: None for a schema"""
 
     role: str
     kind: str
@@ -52,7 +58,10 @@ class DisplacedTable(NamedTuple):
 
 
 class PathSchema(NamedTuple):
-    """A schema in the `search_path` of the role `user`, and other roles (or PUBLIC) that may create objects in it."""
+    """A schema in a role's `search_path`, and the other roles that may create objects in the schema.
+
+    - `user`: the role whose `search_path` has the schema
+    - `creators`: the other roles, or PUBLIC"""
 
     name: str
     owner: str
@@ -61,7 +70,7 @@ class PathSchema(NamedTuple):
 
 
 class ForeignTrigger(NamedTuple):
-    """A trigger or rule that somebody else put on a table of partbox. `may_drop_rows` is True if it may drop rows."""
+    """A trigger or rule that somebody else put on a table of partbox."""
 
     table: str
     kind: str
@@ -100,7 +109,10 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A session that has waited `age` seconds for a lock on a table of partbox, and the pids of the lock's holders."""
+    """A session that waits for a lock on a table of partbox, and the sessions that hold the lock.
+
+    - `age`: the seconds that the session has waited
+    - `blockers`: the pids of the sessions that hold the lock"""
 
     pid: int
     user: str | None
@@ -112,7 +124,10 @@ class LockWait(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A prepared transaction (of a two-phase commit) that has not ended, `age` seconds and `xids` transactions old."""
+    """A prepared transaction (of a two-phase commit) that has not ended, and its age.
+
+    - `age`: in seconds
+    - `xids`: its age in transactions"""
 
     gid: str
     owner: str
@@ -122,8 +137,11 @@ class PreparedTransaction(NamedTuple):
 
 
 class ReplicationSlot(NamedTuple):
-    """A replication slot, for which the server keeps `retained` bytes of WAL. Vacuum stops at rows deleted `xmin`
-    transactions ago, and in the catalogs `catalog_xmin` transactions ago."""
+    """A replication slot, and the WAL and deleted rows that the server must keep for the slot.
+
+    - `retained`: the bytes of WAL that the server keeps
+    - `xmin`: vacuum stops at rows deleted this number of transactions ago
+    - `catalog_xmin`: the same for rows of the catalogs"""
 
     name: str
     kind: str
@@ -134,8 +152,9 @@ class ReplicationSlot(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """The size, row counts and vacuum state of a table that partbox writes all the time. `vacuumed` is the seconds
-    since the last vacuum."""
+    """The size, row counts and vacuum state of a table that partbox writes all the time.
+
+    - `vacuumed`: the seconds since the last vacuum"""
 
     name: str
     live: int
@@ -146,7 +165,7 @@ class TableFacts(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """The state of the log's segments (its parts by ranges of record ids), and why their last change failed."""
+    """The ranges of record ids into which the log is divided (segments), and the error of their last change."""
 
     end: int | None  # records with ids from here on go into the default segment, as do ids that no segment takes
     in_default: bool
@@ -156,7 +175,9 @@ class SegmentFacts(NamedTuple):
 
 
 class HiddenRecords(NamedTuple):
-    """Records that no subscription will read, because their ids were drawn below ids that cursors had passed."""
+    """Records that no subscription will read, because the subscriptions had already read past their ids.
+
+    - The ids were drawn below ids that cursors had passed."""
 
     first: int
     last: int
@@ -164,7 +185,10 @@ class HiddenRecords(NamedTuple):
 
 
 class ArchiveFacts(NamedTuple):
-    """Why and how long archiving has failed, and the age and id of the oldest record that is not archived."""
+    """The reason and duration of an archiving failure, and the oldest record that is not archived.
+
+    - `failing`: for how long archiving has failed
+    - `oldest`, `first`: the age and the id of the record"""
 
     problem: str | None
     failing: float | None
@@ -173,7 +197,9 @@ class ArchiveFacts(NamedTuple):
 
 
 class ParkedCounts(NamedTuple):
-    """The numbers of parked rows (events set aside and not finished) of a subscription in one partition."""
+    """The numbers of failed or waiting events of a subscription in one partition.
+
+    - Such an event is a parked row: it was set aside and is not finished."""
 
     subscription: str
     partition: int
@@ -183,7 +209,9 @@ class ParkedCounts(NamedTuple):
 
 
 class DeferredRows(NamedTuple):
-    """The deferred events of one type in a subscription: number, greatest age and newest reason."""
+    """The number of delayed (deferred) events of one type in a subscription, the greatest age, and a reason.
+
+    - `reason`: the newest"""
 
     subscription: str
     event_type: str
@@ -207,8 +235,10 @@ class DeadRows(NamedTuple):
 
 
 class SuspectRecord(NamedTuple):
-    """An event that may have killed its worker process. It ran when the process died, or runs now for that reason, and
-    started `age` seconds ago."""
+    """An event that may have killed its worker process.
+
+    - The event ran when the process died, or runs now for that reason.
+    - `age`: the seconds since its start"""
 
     subscription: str
     record_id: int
@@ -218,8 +248,11 @@ class SuspectRecord(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """A subscription that still needs records older than the retention time, in a number of partitions. In `floors` of
-    them it has read everything, but an open transaction may still write below its cursor."""
+    """A subscription that still needs records older than the retention time.
+
+    - `partitions`: the number of partitions with such records
+    - `floors`: the number of these partitions in which the subscription has read everything, but an open
+      transaction may still write below its cursor"""
 
     subscription: str
     partitions: int
@@ -228,7 +261,9 @@ class RetentionHold(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """The number of partitions with records that a purge should have deleted by now, and the greatest age."""
+    """The number of partitions with records that should be deleted by now, and the age of the oldest such record.
+
+    - A purge deletes such records."""
 
     partitions: int
     age: float | None

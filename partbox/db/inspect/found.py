@@ -28,10 +28,10 @@ TRACE_HEADER: Final = "traceparent"
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record found in the log: its event data, and its delivery status in each subscription.
+    """A record found in the log: its event data, and its delivery status in each subscription."""
 
-    `size` is the number of bytes of the payload. `payload` is verbatim JSON text or bytes, None unless it was read.
-    `headers` are the publisher's own, with secrets masked as in errors. `trace_id` is from the header `traceparent`."""
+    # `size` is the number of bytes of the payload. `payload` is verbatim JSON text or bytes, None unless it was read.
+    # `headers` are the publisher's own, with secrets masked as in errors. `trace_id` is from the header `traceparent`.
 
     record_id: int
     event_id: UUID

@@ -44,8 +44,12 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """The conditions of a search of the log; None matches all. Either `event_id` or `aggregate_id` must match, and
-    everything else. Matches were published at `since` or later and before `until`, with ids below `before`."""
+    """The conditions of a search for records in the log.
+
+    - None means any record.
+    - `event_id`, `aggregate_id`: either of them must match, and all other conditions
+    - `since`, `until`: matches were published at `since` or later and before `until`
+    - `before`: matches have ids below this"""
 
     event_id: UUID | None = None
     aggregate_id: str | None = None
@@ -59,10 +63,10 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """One page of search results: positions of records in the log, the newest first.
+    """One page of search results: positions of records in the log, the newest first."""
 
-    If `read_since` is None, everything was read. Otherwise everything published since then was read, and the search
-    continues below the record id `before`, or cannot continue if that is None."""
+    # If `read_since` is None, everything was read. Otherwise everything published since then was read, and the search
+    # continues below the record id `before`, or cannot continue if that is None.
 
     positions: tuple[LogPosition, ...] = ()
     before: int | None = None
@@ -83,7 +87,8 @@ def find_by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int,
 def find_by_aggregate(
     conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str
 ) -> SearchPage:
-    """Search for the newest records with this aggregate id, which are all in one partition."""
+    """Search for the newest records with this aggregate id."""
+    # They are all in one partition.
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
     return _read_backwards(conn, schema, wanted, limit, partition=partition)
 
@@ -121,7 +126,7 @@ def find_by_outcome(
     outcomes: Sequence[str],
     subscription: str | None,
 ) -> SearchPage:
-    """Search for the records that had one of the given delivery outcomes, the latest first."""
+    """Search for records by the outcome of their delivery, the latest outcome first."""
     # The outcome was between the filter's `since` and `until`. "unhandled" means ignored for want of a handler: that
     # leaves no row, so it is looked for among the newest records.
     values = asdict(replace(record_filter, since=None, until=None)) | {
@@ -196,5 +201,5 @@ def _find_publish_time(conn: Conn, schema: str, record_id: int) -> datetime | No
 
 
 def _find_first_id(conn: Conn, schema: str, when: datetime) -> int:
-    """Return approximately the first record id that was published at the time `when` or later."""
+    """Estimate the first record id that was published at the time `when` or later."""
     return int(fetch_one_row(conn, "find_moment", schema, when=when)[0])

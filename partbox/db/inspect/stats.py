@@ -98,7 +98,8 @@ class PartitionStats:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
+        """The seconds that the oldest unfinished event has been waiting. None if there is none."""
+        # An unfinished event is unread or parked (set aside).
         return _max_age(self.oldest_age, self.parked_age)
 
 
@@ -116,7 +117,8 @@ class PartitionSums:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
+        """The seconds that the oldest unfinished event has been waiting. None if there is none."""
+        # An unfinished event is unread or parked (set aside).
         return _max_age(self.oldest_age, self.parked_age)
 
 
@@ -146,7 +148,8 @@ class Cluster:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """The numbers of set-aside events that will be attempted again, by state, without dead and discarded ones."""
+        """The number of failed or waiting events that will be tried again, by state."""
+        # Dead and discarded events are not among them.
         return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
@@ -172,7 +175,8 @@ class Cluster:
 
     @property
     def sinks(self) -> list[SinkTraffic]:
-        """The traffic of the subscription's processes with each sink, such as a broker, since they started."""
+        """The message counts of the subscription's processes, by broker or other sink."""
+        # They count from the start of the processes.
         return traffic.merge_traffic(each for instance in self.instances for each in instance.sinks)
 
     @property
@@ -187,7 +191,8 @@ class Cluster:
 
     @property
     def exact(self) -> bool:
-        """True if `pending` was counted. Beyond 10,000 records a partition the number is estimated."""
+        """True if `pending` is an exact count, False if it is an estimate."""
+        # Beyond 10,000 records in a partition the number is estimated.
         return self.sums.exact
 
     @property
@@ -197,23 +202,25 @@ class Cluster:
 
     @property
     def unfinished_age(self) -> float | None:
-        """The seconds that the oldest unread or parked (set aside) event has been waiting, None if there is none."""
+        """The seconds that the oldest unfinished event has been waiting. None if there is none."""
+        # An unfinished event is unread or parked (set aside).
         return self.sums.unfinished_age
 
     @property
     def records(self) -> dict[str, int]:
-        """The number of records in the log by their delivery status: pending, completed, or a state of parked records.
-        States without records have zero."""
+        """The number of records in the log by their delivery status, such as pending, completed or dead."""
+        # Besides pending and completed, the status is a state of parked records. States without records have zero.
         parked = {state: self.parked.get(state, 0) for state in STATES}
         return {"pending": self.pending, "completed": self.completed, **parked}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """A record and its delivery status in a subscription: pending, completed, or the state in which it is parked.
+    """A record and its delivery status in a subscription, such as pending, completed or dead.
 
-    `attempts` and `last_error` belong to parked records. `event_id` and `created_at` are None only if a parked record
-    was removed from the log."""
+    - `status`: pending, completed, or the state in which the record is parked
+    - `attempts`, `last_error`: belong to parked records
+    - `event_id`, `created_at`: None only if a parked record was removed from the log"""
 
     id: int
     event_id: UUID | None
@@ -229,8 +236,11 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all subscriptions of a schema, by name, at one moment by the database's clock. `newest_id` is the
-    highest record id that was drawn, also by transactions that were rolled back."""
+    """The state of all subscriptions of a schema at one moment.
+
+    - `at`: the moment, by the database's clock
+    - `clusters`: the subscriptions by name
+    - `newest_id`: the highest record id that was drawn, also by transactions that were rolled back"""
 
     schema: str
     at: datetime

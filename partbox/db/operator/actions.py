@@ -43,11 +43,11 @@ _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction:
-    """One entry in the log of operator actions, such as a replay.
+    """One entry in the log of operator actions, such as a replay."""
 
-    `at` is by the database's clock. `action` is the words of the command, such as "dead replay". `target` has the
-    objects of the action, with secrets masked: `record_ids`, an aggregate, filters, a reason. `count` is the number of
-    changed records, partitions or rows."""
+    # `at` is by the database's clock. `action` is the words of the command, such as "dead replay". `target` has the
+    # objects of the action, with secrets masked: `record_ids`, an aggregate, filters, a reason. `count` is the number
+    # of changed records, partitions or rows.
 
     id: int
     at: datetime
@@ -90,7 +90,7 @@ def _find_user() -> str:
 def run_action(
     conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object
 ) -> list[tuple[Any, ...]]:
-    """Run a query that performs an operator's action and records it. Return its rows."""
+    """Run the query of an operator's action, record the action, and return the query's rows."""
     # The action is recorded in the same statement if the query's column `changed` says that it changed anything.
     note_values = build_action_values(query.replace("_", " "), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
@@ -99,7 +99,9 @@ def run_action(
 
 @dataclass(slots=True)
 class LongAction:
-    """An operator's action of several statements or transactions, with one log entry that counts all changes."""
+    """An operator's action of several steps, which is logged as one entry that counts all changes.
+
+    - A step is a statement or a transaction."""
 
     schema: str
     action: str
@@ -115,7 +117,8 @@ class LongAction:
 
 
 def build_action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """Return the query parameters that record an operator's action: who acts, the action, and its target as JSON."""
+    """Return the query parameters for recording an operator's action: who acts, the action and its target."""
+    # The target is JSON.
     return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 

@@ -18,8 +18,7 @@ MAX_ID = 2**63 - 1
 
 
 class ArchiveFence(NamedTuple):
-    """A bound for the archive: once all transactions up to `xid` have ended, no record with an id up to `drawn` can
-    become visible any more."""
+    """A record id up to which no new record can appear once the open transactions have ended."""
 
     settled: int  # no record up to this id can appear
     drawn: int  # no record up to this id can appear after all transactions up to `xid` have ended
@@ -43,7 +42,9 @@ class ArchiveState(NamedTuple):
 
 
 class ArchiveRow(NamedTuple):
-    """A record of the log as the archive stores it, with times as text. `expired`: older than the retention time."""
+    """A record of the log as the archive stores it, with times as text.
+
+    - `expired`: the record is older than the retention time"""
 
     id: int
     partition: int
@@ -128,8 +129,9 @@ def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retai
 def read_next_rows(
     conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int
 ) -> list[ArchiveRow]:
-    """Return the next records to archive, in the order of ids. Their ids are in (`after`, `upto`]. At most `most`
-    records or `size` bytes on disk are returned, but at least one record."""
+    """Return the next records to archive, in the order of ids."""
+    # Their ids are in (`after`, `upto`]. At most `most` records or `size` bytes on disk are returned, but at least one
+    # record.
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with without_row_security(conn):
         return sql.fetch_records(conn, ArchiveRow, "archive_rows", schema, **values)

@@ -15,8 +15,9 @@ from partbox.text.secrets import mask_optional
 
 @dataclass(frozen=True, slots=True)
 class BlockedKey:
-    """An aggregate whose later events wait because one event, the head (record `record_id`), has not finished.
+    """An aggregate whose later events wait because one event has not finished.
 
+    - `record_id`: the event that has not finished, called the head
     - `due_at`: None if the head waits for no time
     - `followers`: the events parked behind the head. More may wait in the log.
     - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
@@ -50,7 +51,9 @@ class Key(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The event that blocks an aggregate, as an operator's command found it, and whether the command changed it."""
+    """The event that blocks an aggregate, and whether an operator's command has changed the event.
+
+    - `state`: as the command found it"""
 
     record_id: int
     state: str
@@ -59,10 +62,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Aggregates whose events are blocked for the same reason: same event type, state and error.
+    """Aggregates whose events are blocked for the same reason: same event type, state and error."""
 
-    Numbers and quoted parts of errors are ignored. The keys have been blocked since times between `since_from` and
-    `since_to`. `followers` are parked behind all of them. The other fields describe the oldest blocking event."""
+    # Numbers and quoted parts of errors are ignored. The keys have been blocked since times between `since_from` and
+    # `since_to`. `followers` are parked behind all of them. The other fields describe the oldest blocking event.
 
     keys: int
     followers: int
@@ -78,8 +81,10 @@ class BlockedGroup:
 
 
 class TimeBounds(NamedTuple):
-    """A filter on the time since which an aggregate has been blocked: from `since` and before `until`. Each is a time,
-    or a number of seconds ago."""
+    """A filter for aggregates by the time since which they have been blocked.
+
+    - `since`, `until`: blocked at `since` or later, and before `until`. Each is a time, or a number of seconds
+      ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
@@ -106,14 +111,15 @@ def list_groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: 
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
-    """Retry at once the event that blocks an aggregate. Return it, or None if nothing is blocked."""
+    """Retry at once the event that blocks an aggregate. Return the event, or None if nothing is blocked."""
     # The event is made due now.
     return _change_head(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
-    """Give up the event that blocks an aggregate, so that the next events can go on. The event becomes dead. Return it,
-    or None if nothing is blocked. `reason` is stored with the error, which is cut to `error_limit` characters."""
+    """Give up the event that blocks an aggregate. Return the event, or None if nothing is blocked."""
+    # The event becomes dead, so that the next events can go on. `reason` is stored with the error, which is cut to
+    # `error_limit` characters.
     return _change_head(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
 
 

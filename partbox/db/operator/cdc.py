@@ -9,8 +9,9 @@ from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):
-    """The readiness of a server for change data capture: its WAL level and publication. `published`: the publication
-    shows inserts into segments as inserts into `record`."""
+    """The server's readiness for change data capture: its WAL level and publication.
+
+    - `published`: the publication shows inserts into segments as inserts into `record`"""
 
     wal_level: str
     publication: bool
@@ -32,7 +33,7 @@ def setup_script(schema: str, *, role: str, publication: str) -> str:
 
 
 def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
-    """Return a one-line SQL statement for the configuration of a change data capture connector."""
+    """Return a one-line SQL statement to put into the configuration of a change data capture connector."""
     # `use` is "snapshot", the connector's read of the log at the start, or "heartbeat".
     lines = load_plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

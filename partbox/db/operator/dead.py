@@ -26,10 +26,10 @@ _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DeadFilters:
-    """Conditions that choose dead records (events given up after failures). None means any.
+    """Conditions that choose dead records (events given up after failures). None means any."""
 
-    `older_than` is the seconds since death, and `group` is as in `DeadGroup`. The records died at `since` or later, and
-    before `until`. Both are times, or seconds ago until `resolve_times` converts them."""
+    # `older_than` is the seconds since death, and `group` is as in `DeadGroup`. The records died at `since` or later,
+    # and before `until`. Both are times, or seconds ago until `resolve_times` converts them.
 
     event_type: str | None = None
     aggregate_type: str | None = None
@@ -71,8 +71,9 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
-    """An event given up after failures, with all data that the log holds about it. `payload` is verbatim JSON text or
-    bytes, None unless read."""
+    """An event given up after failures, with all data that the log holds about it.
+
+    - `payload`: verbatim JSON text or bytes, None unless read"""
 
     occurred_at: datetime | None
     content_type: str | None
@@ -82,8 +83,12 @@ class DeadDetail(DeadRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Events given up after failures with the same event type and error, apart from numbers and quoted parts. `group`
-    names the group in filters, `blocking` of the records block their aggregate, `newest` has the highest id."""
+    """Events given up after failures that have the same event type and error.
+
+    - Numbers and quoted parts of errors are ignored.
+    - `group`: names the group in filters
+    - `blocking`: how many of the records block their aggregate
+    - `newest`: the record with the highest id"""
 
     group: int
     records: int
@@ -94,7 +99,7 @@ class DeadGroup:
 
 
 def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
-    """Replace bounds given in seconds ago by times, in a copy of the filters."""
+    """Return a copy of the filters in which bounds given in seconds ago are replaced by times."""
     # The database's clock decides.
     since, until = resolve_time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
@@ -172,7 +177,7 @@ def replay(
 def discard(
     conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
-    """Discard for good events that were given up after failures. Return their number."""
+    """Mark events that were given up after failures as discarded for good. Return their number."""
     # The records among `record_ids` that are dead are discarded. The action is recorded with `filters` as the choice.
     return _change_records(conn, "dead_discard", schema, subscription, record_ids, filters)
 

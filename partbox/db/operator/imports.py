@@ -30,7 +30,7 @@ Kind = Literal["text", "bytes", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table that an import reads: how its values are read, and whether they are integers."""
+    """A column of a table to import: its name, how its values are read, and whether they are integers."""
 
     name: str
     kind: Kind
@@ -39,8 +39,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of another outbox that an import can read, with its key and columns. `name` includes the schema and is
-    quoted where needed."""
+    """A table of another outbox that can be imported, with its primary key and columns.
+
+    - `name`: includes the schema and is quoted where needed"""
 
     oid: int
     schema: str
@@ -51,7 +52,9 @@ class SourceTable:
 
 
 class SourceRow(NamedTuple):
-    """An unchecked row of the table of another outbox. The payload is in one of three fields."""
+    """An unchecked row of another outbox, to be imported as an event.
+
+    - The payload is in one of three fields."""
 
     key: str  # the primary key as text
     has_failed: bool  # the status says that the other outbox gave the row up
@@ -72,8 +75,10 @@ class SourceRow(NamedTuple):
 
 
 class OpenWriter(NamedTuple):
-    """An open transaction that wrote to the table to import, so that rows could be missed. It has been open for
-    `open_seconds` seconds. `pid` is None if it is prepared."""
+    """An open transaction that wrote to the table to import, so that an import could miss rows.
+
+    - `pid`: None if the transaction is prepared
+    - `open_seconds`: how long the transaction has been open"""
 
     pid: int | None
     application: str
@@ -81,7 +86,9 @@ class OpenWriter(NamedTuple):
 
 
 class FailedRow(NamedTuple):
-    """An event, published in this transaction, that the other outbox had given up. It becomes a dead record."""
+    """An imported event that the other outbox had given up, to be stored as a dead record.
+
+    - The event was published in this transaction."""
 
     partition: int
     event_id: UUID
@@ -90,8 +97,9 @@ class FailedRow(NamedTuple):
 
 
 class SourceQuery(NamedTuple):
-    """The table to import, and the SQL expressions that read its rows, by slot: `COLUMN_SLOTS`, `table`, `status`,
-    `key`, `order`, `where`."""
+    """The table to import, and the SQL expressions that read its rows.
+
+    - `parts`: the expressions by slot: `COLUMN_SLOTS`, `table`, `status`, `key`, `order`, `where`"""
 
     table: SourceTable
     parts: Mapping[str, compose.Composable]
@@ -134,7 +142,7 @@ def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
 
 
 def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, tuple[int, int]]:
-    """Count the rows of the table to import by status: all rows, and rows imported already."""
+    """Count the rows of the table to import, and the rows imported already, by status."""
     # The two counts are a pair.
     values = {"source": choice.table.name}
     rows = conn.execute(fill_query("import_counts", schema, **choice.parts), values).fetchall()
@@ -144,8 +152,8 @@ def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, t
 def read_source_rows(
     conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[SourceRow]:
-    """Yield the rows of the other outbox with a `pending` or `failed` status that were not imported yet, in order. At
-    most `error` characters of an error are read."""
+    """Yield the rows of the other outbox that remain to be imported, in order."""
+    # Their status is in `pending` or `failed`. At most `error` characters of an error are read.
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
         cursor.itersize = FETCH_SIZE
@@ -167,7 +175,7 @@ def find_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> 
 def find_present(
     conn: Conn, schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
 ) -> set[tuple[int, str]]:
-    """Return (id, event id) of the given records that the log contains already."""
+    """Return the (id, event id) pairs of the given records that the log contains already."""
     # Ids alone may belong to another database.
     values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
     return {(id, event_id) for id, event_id in conn.execute(load_query("import_present", schema), values)}
@@ -179,8 +187,9 @@ def read_clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
 
 
 def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
-    """Mark imported events as dead, for all subscriptions that want them, if the other outbox had given them up. The
-    events are records with ids above `after` that this transaction has published."""
+    """Mark imported events as dead if the other outbox had given them up."""
+    # They become dead for all subscriptions that want them. The events are records with ids above `after` that this
+    # transaction has published.
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(load_query("import_dead", schema), values)

@@ -10,7 +10,7 @@ from partbox.db.sql import Conn
 def set_bounds(
     conn: Conn, schema: str, subscription: str, handler: str, rate: OperatorBound, at_once: OperatorBound
 ) -> bool:
-    """Set the rate and concurrency limits of a handler. Return False if they were set so already."""
+    """Set the rate and concurrency limits of a handler. Return False if nothing has changed."""
     # This is an operator's action. None leaves a limit unchanged.
     given = {name: value for name, value in (("rate", rate), ("at_once", at_once)) if value is not None}
     bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}

@@ -18,8 +18,10 @@ TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
 
 
 class PurgeStep(NamedTuple):
-    """The result of one purge step: the number of deleted rows (of rows to delete in a dry run), and where the next
-    step begins, or None at the end."""
+    """The number of rows that one purge step has deleted, and the place where the next step begins.
+
+    - `deleted`: in a dry run, the number of rows to delete
+    - `next_place`: None at the end"""
 
     deleted: int
     next_place: list[int] | None

@@ -35,8 +35,10 @@ class KnownInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebasedSubscription:
-    """The result of a rebase for one subscription: the number of cursors that were moved to this cluster, and of late
-    records that were parked (set aside) for it."""
+    """The changes to one subscription when a copied schema is adapted to this database cluster (a rebase).
+
+    - `cursors`: the number of cursors that were moved to this cluster
+    - `parked`: the number of late records that were parked (set aside) for the subscription"""
 
     subscription: str
     cursors: int
@@ -45,7 +47,7 @@ class RebasedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The result of making a copied schema belong to this database cluster: the changes, and the id sequence.
+    """The changes that a rebase has made to adapt a copied schema to this database cluster.
 
     - `records`: the number of records that got a transaction id that counts as ended
     - `instances`: the number of instances deleted
@@ -59,7 +61,8 @@ class Rebased:
 
 
 def is_healthy(conn: Conn, schema: str) -> bool:
-    """Return whether the schema belongs to this database cluster, so that no rebase is needed."""
+    """Return whether the schema belongs to this database cluster, rather than being copied from another."""
+    # A healthy schema needs no rebase.
     # The cursors of subscriptions were written in the schema's cluster.
     row = conn.execute(load_query("marker", schema), {}).fetchone()
     return bool(row and row[1])
@@ -70,7 +73,7 @@ def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
 
 
 def rebase_schema(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
-    """Make a copied schema belong to this database cluster. Return the result or the obstacle.
+    """Adapt a schema copied from another database cluster. Return the changes, or the obstacle.
 
     The obstacle is "healthy" if the cursors were written in this cluster and `force` is not set, and "workers" if an
     instance is not in `dead`, or has sent a heartbeat after the one noted there. Raise
@@ -104,7 +107,7 @@ def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
 
 
 def _move_cursors(conn: Conn, schema: str) -> Rebased:
-    """Convert the read positions of a copied schema and raise its id sequence."""
+    """Convert the read positions of subscriptions in a copied schema, and raise its id sequence."""
     # All locks are held. The sequence comes late, since no rollback restores it.
     parked = dict(conn.execute(load_query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(load_query("rebase_records", schema), {}).rowcount

@@ -17,7 +17,9 @@ class SegmentHold(NamedTuple):
 
 
 class EmptyResult(NamedTuple):
-    """The result of emptying a segment of the log: the obstacle or None, and the bytes freed."""
+    """The bytes freed by emptying a segment of the log, or the problem that prevented the emptying.
+
+    - `problem`: None if the segment was emptied"""
 
     problem: str | None
     freed: int
@@ -35,14 +37,14 @@ def find_newest_id(conn: Conn, schema: str) -> int:
 
 
 def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
-    """Return how many record ids were drawn lately, over shorter and longer stretches of time."""
+    """Return how many record ids were issued in recent periods of different lengths."""
     # Each number comes with its seconds.
     return fetch_records(conn, DrawnIds, "segments_pace", schema)
 
 
 def find_exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
-    """Return the range of record ids kept out of the log's default segment, and whether a search has proven that the
-    segment has no such ids. Return None if no ids are kept out."""
+    """Return the record ids kept out of the log's default segment, and whether that is proven, or None."""
+    # None means that no ids are kept out. A search proves that the segment has no such ids.
     found = fetch_first_row(conn, "segments_proof", schema)
     return (IdRange(found[0], found[1]), found[2]) if found else None
 
@@ -53,12 +55,14 @@ def list_event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
 
 
 def note_problem(conn: Conn, schema: str, problem: str | None) -> None:
-    """Store why log segments cannot be changed, so that the command `doctor` reports it. None: they can."""
+    """Store the reason why log segments cannot be changed, for the command `doctor` to report."""
+    # None means that they can be changed.
     conn.execute(load_query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
 def list_holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
-    """Return all reasons to keep the records with these ids. With `retain` None their age is not considered."""
+    """Return all reasons to keep the records with these ids."""
+    # With `retain` None the age of the records is not considered.
     return fetch_records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 

@@ -36,8 +36,10 @@ class Subscription:
 
 
 class Holder(NamedTuple):
-    """A worker process of a subscription, or a former one that still owns partitions of it. All fields of a former one
-    but the id and `owned_partitions` are None. `lease_left` is the rest of the lease in seconds."""
+    """A worker process of a subscription, or a former process that still owns partitions of the subscription.
+
+    - All fields of a former process but the id and `owned_partitions` are None.
+    - `lease_left`: the rest of the lease in seconds"""
 
     instance_id: UUID
     node: str | None
@@ -57,8 +59,10 @@ class Holder(NamedTuple):
 
 
 class ReplayRange(NamedTuple):
-    """The records that a replay would deliver again. `is_ahead`: the time of the replay is in the future. `purged`:
-    records up to this id may be purged."""
+    """The range of records that a replay would deliver again.
+
+    - `is_ahead`: the time of the replay is in the future
+    - `purged`: records up to this id may be purged"""
 
     is_ahead: bool
     newest: int
@@ -66,8 +70,11 @@ class ReplayRange(NamedTuple):
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay of a subscription: an obstacle or None, the id up to which records may be purged, and the
-    number of partitions set back."""
+    """The result of replaying a subscription: the number of partitions set back, or the problem.
+
+    - `problem`: None if the subscription was set back
+    - `purged`: records up to this id may be purged
+    - `rewound`: the number of partitions set back"""
 
     problem: Problem | None
     purged: int | None
@@ -77,8 +84,8 @@ class ReplayResult(NamedTuple):
 def create(
     conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
-    """Create a subscription that starts at the `beginning` of the log, at the time `since`, or now. Return False if the
-    name is taken."""
+    """Create a subscription that starts at a chosen place in the log. Return False if the name is taken."""
+    # The place is the `beginning`, the time `since`, or now.
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
@@ -131,7 +138,8 @@ def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
 
 
 def find_replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
-    """Return which records a replay from this id or time would deliver, and up to which id they may be purged."""
+    """Return the range of records that a replay from this id or time would deliver."""
+    # The result says too up to which id they may be purged.
     return ReplayRange(*fetch_one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
@@ -147,6 +155,7 @@ def replay(
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
-    """Delete a paused subscription without partition owners and instances. Return the obstacle, or None."""
+    """Delete a paused subscription that no worker uses. Return the obstacle, or None on success."""
+    # No process may own its partitions, and it must have no instances.
     problem: Problem | None = actions.run_action(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

@@ -15,7 +15,9 @@ from partbox.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles that get privileges, named as in `pg_roles`: roles that publish events and roles that work."""
+    """The database roles that get privileges to publish events or to run workers.
+
+    - The roles are named as in `pg_roles`."""
 
     publishers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
 
 
 def build_grants(schema: str, roles: Roles) -> Iterator[compose.Composed]:
-    """Yield SQL statements that grant each role its privileges and take them from all others."""
+    """Yield SQL statements that grant each role its privileges and revoke the privileges of all others."""
     # The privileges are on the schema. The statements can be repeated without harm.
     if roles:
         yield _build_grant("closed", schema)

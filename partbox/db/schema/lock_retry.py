@@ -31,12 +31,13 @@ class BlockingTransaction(NamedTuple):
 
 
 def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:
-    """Return the transactions that hold a lock, as found by the query `name`."""
+    """Run the query `name` and return the transactions that hold a lock."""
     return [BlockingTransaction(*row) for row in fetch_own_rows(conn, name, schema)]
 
 
 def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
-    """Describe in words the transactions that hold a lock, ending with "is" or "are"."""
+    """Describe in words the transactions that hold a lock."""
+    # The text ends with "is" or "are".
     if not found:
         return "a transaction that has published, or locked a cursor, is"
     return f"{format_names([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
@@ -81,7 +82,7 @@ def retry_while_busy(
     is_busy: Callable[[Exception], bool],
     list_found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
-    """Repeat `attempt` while it fails with an error that is `is_busy`. Return its result."""
+    """Call `attempt` again while it fails with an error for which `is_busy` is true. Return its result."""
     # A failed attempt must have rolled back its changes. `list_found` returns the blocking transactions, which are
     # named on stderr before each repetition. Raise `SchemaError`, which names them too, after `GIVE_UP_AFTER` seconds.
     end = time.monotonic() + GIVE_UP_AFTER

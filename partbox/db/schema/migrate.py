@@ -39,8 +39,10 @@ _OLDEST_SERVER = 140000  # PostgreSQL 14
 
 @dataclass(frozen=True, slots=True)
 class SchemaMigration:
-    """A numbered SQL file in `sql/migrations` that migrates the schema to one version. If it is `breaking`, older
-    programs cannot work with the schema any more."""
+    """A numbered SQL file that migrates the schema to one version.
+
+    - The file is in `sql/migrations`.
+    - `breaking`: older programs cannot work with the schema any more"""
 
     version: int
     name: str
@@ -49,7 +51,9 @@ class SchemaMigration:
 
 
 class SchemaVersion(NamedTuple):
-    """The version of a schema, or of a program that uses it. It is (0, 0) before the first migration."""
+    """The version of a database schema, or of a program that uses the schema.
+
+    - The version is (0, 0) before the first migration."""
 
     newest: int  # the newest migration
     breaking: int  # the newest breaking migration
@@ -70,8 +74,10 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
-    """Create or update the schema in the open transaction of `conn`. Return the names of the applied migrations. The
-    transaction must be READ COMMITTED and outside of savepoints. Nothing happens if the version is at least `below`."""
+    """Create or update the schema in the open transaction of `conn`. Return the names of the applied migrations.
+
+    - The transaction must be READ COMMITTED and outside of savepoints.
+    - `below`: nothing happens if the version is at least this"""
     check_schema_name(schema)
     with _explain_errors(schema):
         if schema_exists(conn, schema):
@@ -107,7 +113,7 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
 
 @contextmanager
 def _explain_errors(schema: str) -> Iterator[None]:
-    """Turn database errors of a migration in the block into a `SchemaError`."""
+    """Translate database errors of a migration in the block into a `SchemaError` that names the remedy."""
     # Such errors are a missing privilege, or an object that partbox did not make and that has one of its names.
     try:
         yield
@@ -123,7 +129,8 @@ def _explain_errors(schema: str) -> Iterator[None]:
 
 
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
-    """Create or update a schema with only an inbox. Return False if it is a whole outbox already."""
+    """Create or update a schema with only an inbox (table of seen events). Return False for a whole outbox."""
+    # With False, the schema is a whole outbox already.
     # The baseline makes a whole outbox, and then all parts but the inbox are taken away.
     # An inbox is the table of events that a consumer has seen.
     check_schema_name(schema)
@@ -174,7 +181,8 @@ def check_schema_version(conn: Conn, schema: str = "partbox") -> None:
 
 
 def build_missing_error(conn: Conn, schema: str) -> TransientSchemaError:
-    """Return the exception for a missing schema or a missing table `meta`, with the name of a similar schema."""
+    """Return the error to raise for a missing schema, with the name of a similar schema."""
+    # A missing table `meta` counts too.
     if fetch_own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return TransientSchemaError(
             f"table meta of schema {schema!r} is missing, but its other tables exist: restore table meta"
@@ -253,7 +261,8 @@ def build_steps(
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
-    """Return the SQL of a file that is no numbered migration, with its values filled in."""
+    """Return the SQL of a fixed script in `sql/migrations`, with its values filled in."""
+    # A fixed script is no numbered migration.
     # The file is in `sql/migrations`. The schema's name and `values` (as literals) are filled in.
     text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
     return compose_text(text, schema, **{key: compose.Literal(value) for key, value in values.items()})

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutboxDatabase:
-    """The database of an outbox: its connection string (DSN, see `partbox.outbox`) and settings. Methods that take a
-    `dsn` use that one instead, and None means the outbox's own."""
+    """The database of an outbox: its connection string (DSN) and settings.
+
+    - `dsn`: see `partbox.outbox`
+    - Methods that take a `dsn` use that instead. None means the outbox's own."""
 
     dsn: Dsn | None
     settings: "Settings"
@@ -40,7 +42,7 @@ class OutboxDatabase:
         return source
 
     def prepare_schema(self, dsn: str | None, source: Callable[[], str]) -> None:
-        """Create or migrate the outbox's schema, unless that is done or the settings do not want it."""
+        """Create or migrate the outbox's schema once, if the settings want automatic migration."""
         # The schema is in the database of `source` (the source of `dsn`).
         if source in self._migrated or not self._is_wanted(dsn or self.dsn):
             return

@@ -14,8 +14,11 @@ from partbox.errors import SchemaError
 
 
 def build_script(schema: str = "partbox", roles: Roles = NO_ROLES, *, since: int = 0, transaction: bool = True) -> str:
-    """Return one SQL script that does the same as `migrate` for a schema of version `since` (0: none). On a schema of
-    another version it changes nothing and says so. Without `transaction` the caller must run it in a transaction."""
+    """Return an SQL script that creates the schema, or migrates it from the version `since`.
+
+    - The script does the same as `migrate`.
+    - `since`: 0 for no schema. On a schema of another version the script changes nothing and says so.
+    - `transaction`: without this, the caller must run the script in a transaction"""
     _check_arguments(schema, roles, since)
     texts = [
         _render_text(migrate.fixed_script("begin", schema)),

@@ -19,11 +19,11 @@ log = logging.getLogger("partbox.http")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one health query to the database: an overview of its subscriptions, or an error.
+    """The result of one health query to the database: an overview of its subscriptions, or an error."""
 
-    `probed_at` is in monotonic seconds. `error` holds no text of a driver or of an application, so anybody may see it.
-    `is_broken` means that the database answers, but that its outbox schema is wrong. `is_slow` means that the server
-    cancelled the query, so it answers, but not in time."""
+    # `probed_at` is in monotonic seconds. `error` holds no text of a driver or of an application, so anybody may see
+    # it. `is_broken` means that the database answers, but that its outbox schema is wrong. `is_slow` means that the
+    # server cancelled the query, so it answers, but not in time.
 
     probed_at: float
     overview: Overview | None

@@ -78,14 +78,14 @@ def list_temporary_problems(vitals: SupervisorVitals) -> Iterator[str]:
 
 
 def list_orphan_problems(count: int, seconds: float, lease: float) -> Iterator[str]:
-    """Yield a problem if partitions have had no owner for too long."""
+    """Yield the text of a problem if partitions have had no owning process for too long."""
     # Too long means more than `UNOWNED` leases. `count` and `seconds` say how many partitions and for how long.
     if seconds > UNOWNED * lease:
         yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
 
 
 class OrphanTracker:
-    """A tracker of partitions without a living owner, and of how long each has had none."""
+    """A record of how long each partition has had no living worker process as its owner."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, float]] = {}
@@ -237,8 +237,10 @@ def _round_value(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A link to the dashboard of one of the node's databases. `trouble` is the first reason why the node cannot work
-    for that database now, or None."""
+    """A link in the list of a node's dashboards, of which there is one for each database."""
+
+    # `here` is True for the dashboard that shows the link. `trouble` is the first reason why the node cannot work for
+    # that database now, or None.
 
     name: str
     href: str
@@ -255,7 +257,7 @@ def build_folder(place: int) -> str:
 
 
 def list_siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
-    """Return links to the dashboards of all databases of the node, for the dashboard number `here`."""
+    """Return links from dashboard number `here` to the dashboards of all databases of the node."""
     # Return nothing if the node has only one database.
     if len(monitored) < 2:
         return ()

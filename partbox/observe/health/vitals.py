@@ -10,13 +10,13 @@ from partbox.observe.metrics.meter import Meters
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """The health data of one worker process, as seen by its supervisor. Times are in seconds.
+    """The health data of one worker process, as seen by its supervisor. Times are in seconds."""
 
-    `silent_seconds` is the time since its last sign of life, `handler_seconds` the run time of its longest handler
-    (None if none runs). `unread_seconds` and `unsaved_seconds` are the times since it could last read and save.
-    `lifespan_seconds` is the time that it has spent in its lifespan so far, 0.0 once it works. `is_vouched` means that
-    its lease is renewed, `is_trusted` that it holds a lease now. `partitions` is the number that the process itself
-    reports as owned."""
+    # `silent_seconds` is the time since its last sign of life, `handler_seconds` the run time of its longest handler
+    # (None if none runs). `unread_seconds` and `unsaved_seconds` are the times since it could last read and save.
+    # `lifespan_seconds` is the time that it has spent in its lifespan so far, 0.0 once it works. `is_vouched` means
+    # that its lease is renewed, `is_trusted` that it holds a lease now. `partitions` is the number that the process
+    # itself reports as owned.
 
     pid: int
     is_ready: bool
@@ -33,12 +33,12 @@ class ProcessVitals:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorVitals:
-    """A snapshot of the health of a supervisor and its worker processes. Times are in seconds.
+    """A snapshot of the health of a supervisor and its worker processes. Times are in seconds."""
 
-    `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the time
-    since the last successful heartbeat, None if there was none. `recent_deaths` counts the processes that died within
-    the last minute, and `is_crash_looping` is True if that is too many. `hindrance` says why the supervisor cannot work
-    for a database, one of several; the text is safe to show to anybody."""
+    # `loop_age` is the time since its loop last turned, 0.0 while it waits for the database. `heartbeat_age` is the
+    # time since the last successful heartbeat, None if there was none. `recent_deaths` counts the processes that died
+    # within the last minute, and `is_crash_looping` is True if that is too many. `hindrance` says why the supervisor
+    # cannot work for a database, one of several; the text is safe to show to anybody.
 
     has_started: bool
     is_running: bool

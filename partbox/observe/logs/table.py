@@ -13,8 +13,10 @@ EVENT = "subscription, partition, record_id, event_id, event_type, aggregate_typ
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The definition of a kind of log line. If `has_event_fields` is True, the fields of a delivered event are added to
-    `fields`. If `is_unlimited` is False, the lines are rate-limited."""
+    """The level, the fields and the rate limit of one kind of log line."""
+
+    # If `has_event_fields` is True, the fields of a delivered event are added to `fields`. If `is_unlimited` is False,
+    # the lines are rate-limited.
 
     level: int
     fields: tuple[str, ...] = ()

@@ -16,8 +16,9 @@ from partbox.observe.metrics.table import BY_NAME
 
 
 class ApplicationCollector(Collector):
-    """A Prometheus collector of the metrics that all outboxes in one application process have. There is one for each
-    registry. Series with the same labels are summed."""
+    """A Prometheus collector of the metrics of all outboxes in one application process.
+
+    There is one for each registry and each prefix of metric names. Series with the same labels are summed."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -31,7 +32,7 @@ class ApplicationCollector(Collector):
             self._published_count += events
 
     def add_meters(self, subscription: str, meters: Meters) -> None:
-        """Show the metric values of a worker node in this registry too."""
+        """Include the metrics of a worker node in this collector's output."""
         # Once the node has ended, its meters are merged with the meters of earlier nodes, so that only the counts
         # remain.
         meters.on_end = partial(self._merge_ended, subscription, meters)
@@ -39,7 +40,7 @@ class ApplicationCollector(Collector):
             self._meters.append((subscription, meters))
 
     def get_shared_meters(self, subscription: str, handlers: Iterable[str], sinks: Iterable[str] = ()) -> Meters:
-        """Return the metric values for a worker with these handlers and sinks."""
+        """Return the object that holds the metric values of all workers with these handlers and sinks."""
         # Workers with the same names share their meters, so that many short-lived workers leak no memory.
         with self._lock:
             return self._get_totals(subscription, Layout(handlers, sinks))
@@ -63,7 +64,7 @@ class ApplicationCollector(Collector):
         return self._totals[key]
 
     def _merge_ended(self, subscription: str, ended: Meters) -> None:
-        """Keep the counts of a node that has ended, and remove its other metric values."""
+        """Add the counts of a worker node that has ended to the totals, and stop showing its other metrics."""
         # The counts are added to those of earlier nodes. A second call does nothing.
         with self._lock:
             if any(meters is ended for _, meters in self._meters):

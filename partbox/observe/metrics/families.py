@@ -27,15 +27,19 @@ FAMILIES: dict[str, Callable[..., Family]] = {
 
 
 class LabelledReading(NamedTuple):
-    """The metric values of one subscription's worker processes, with the label values for every series."""
+    """The metric values of the worker processes of one subscription, with the labels to show them under."""
+
+    # `labels` are the label values for every series.
 
     labels: Labels
     reading: MeterReading
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of all subscriptions in one database, with labels for showing it as metrics. `labels` are the label
-    values that come before a series' own, `own_instances` the instances of this node."""
+    """The statistics of all subscriptions in one database, with the labels to show them under as metrics."""
+
+    # `labels` are the label values that come before a series' own, `own_instances` the ids of this node's worker
+    # processes.
 
     labels: Labels
     overview: Overview

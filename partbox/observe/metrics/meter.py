@@ -38,8 +38,9 @@ def count_cells(metric: Metric) -> int:
 
 
 class Layout:
-    """The layout of a worker process's metrics in shared memory: the index at which each series begins. Layouts made
-    from the same names of handlers and sinks are equal in every process."""
+    """A map of the shared memory of one worker process, with the index at which the values of each metric begin.
+
+    Layouts made from the same names of handlers and sinks are equal in every process."""
 
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
@@ -68,7 +69,9 @@ class Layout:
 
 
 class Meter:
-    """The metric values of one process, in memory that its supervisor may share. `lock` is for its threads."""
+    """The current metric values of one process, in memory that its supervisor may read."""
+
+    # `lock` is for the threads of the process.
 
     __slots__ = ("cells", "layout", "lock")
 
@@ -95,8 +98,10 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The metric values of a worker node at one moment. `totals` sums the values of all processes, living and dead,
-    and means nothing for gauges. `living_cells` has the values of each living process."""
+    """A copy of the metric values of all processes of a worker node at one moment."""
+
+    # `totals` sums the values of all processes, living and dead, and means nothing for gauges. `living_cells` has the
+    # values of each living process.
 
     layout: Layout
     totals: Sequence[float]
@@ -144,8 +149,9 @@ class Meters:
 
 
 class MetricsRecorder(Observer):
-    """An observer that counts the metrics of one worker process or supervisor. No hook loops over events, so that
-    counting costs the same for a long run of events as for one."""
+    """An observer that counts events and measures durations for the metrics of one worker process or supervisor.
+
+    No hook loops over events, so that counting costs the same for a long run of events as for one."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

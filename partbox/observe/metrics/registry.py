@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 class Display(Observer):
-    """An observer that exports all metrics of a process by its own means, such as OpenTelemetry."""
+    """The base class of observers that export all metrics of a process to another system, such as OpenTelemetry."""
 
     def export_collector(self, prefix: str, collector: "Collector") -> Callable[[], None]:
         """Export a collector's metrics, whose names begin with `prefix`, until the returned function is called."""
         raise NotImplementedError
 
     def build_recorder(self, prefix: str, subscription: str) -> Observer:
-        """Return an observer of a worker in this process for metrics that no collector has, such as histograms."""
+        """Return an observer that records metrics of a worker in this process that no collector exports, such as
+        histograms."""
         raise NotImplementedError
 
 
@@ -38,8 +39,11 @@ def add_recorders(observers: Sequence[Observer], meter: Meter | None, prefix: st
 
 
 class ApplicationRegistry(Observer):
-    """The link between an outbox's metrics and a Prometheus registry or other exporters. As an observer, it counts the
-    published events. Worker processes get an empty copy, because no registry is shown there."""
+    """An observer that counts published events and shows an application's metrics in a Prometheus registry or
+    elsewhere.
+
+    Other places are exporters such as OpenTelemetry. Worker processes get an empty copy, because no registry is shown
+    there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -62,13 +66,15 @@ class ApplicationRegistry(Observer):
             self._collector.count_published(len(events))
 
     def get_shared_meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
-        """Return the metric values for a worker in this process, or None if no metrics are exported."""
+        """Return the object that holds the metric values of workers in this process, or None if no metrics are
+        exported."""
         return None if self._collector is None else self._collector.get_shared_meters(subscription, handlers, sinks)
 
     def build_node_meters(
         self, subscription: str, handlers: Sequence[str], sinks: Sequence[str], *, wanted: bool
     ) -> Meters | None:
-        """Return new metric values for a node, or None if they are neither `wanted` nor shown here."""
+        """Return a new object for the metric values of a worker node, or None if nobody reads them."""
+        # They are read if they are `wanted`, or if this application's metrics are exported.
         if not wanted and self._collector is None:
             return None
         meters = Meters(handlers, sinks)

@@ -37,10 +37,11 @@ class MetricSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The definition of one metric. `name` has no prefix, `buckets` are a histogram's upper bounds in seconds.
+    """The definition of one metric: its name, type, labels, meaning and origin."""
 
-    Counters and histograms sum all processes of a node, living and dead. Gauges are the sum over living processes, or
-    the maximum if `greatest`. `of_sinks` limits a metric to handlers that are sinks."""
+    # `name` has no prefix, `buckets` are a histogram's upper bounds in seconds. Counters and histograms sum all
+    # processes of a node, living and dead. Gauges are the sum over living processes, or the maximum if `greatest`.
+    # `of_sinks` limits a metric to handlers that are sinks.
 
     kind: Kind
     source: MetricSource

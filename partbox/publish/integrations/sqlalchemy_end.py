@@ -37,7 +37,7 @@ def transaction_end_of(conn: Connection) -> TransactionEnd:
 
 
 def read_marks(conn: Connection) -> None:
-    """Read before the commit which published events were undone by rollbacks to savepoints."""
+    """Find out before the commit which published events were undone by rollbacks to savepoints."""
     # The numbers of the batches are read now, not just before the COMMIT. No savepoint may follow.
     driver = conn.connection.dbapi_connection
     if (transaction_end := _open_ends.get(driver)) is not None and (marks := _fetch_marks(driver)) is not None:
@@ -45,14 +45,18 @@ def read_marks(conn: Connection) -> None:
 
 
 class MarkRestorer:
-    """A helper that restores the numbers of a transaction's published batches (its marks) after a reset of settings.
-    The marks are kept in a transaction-local setting, and are read once per batch."""
+    """A helper that restores a transaction's list of published batches after a reset of settings.
+
+    The numbers of the batches (the transaction's marks) are kept in a transaction-local setting, and are read once per
+    batch."""
 
     def __init__(self) -> None:
         self._cached_script: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
 
     def build_script(self, conn: Connection) -> bytes:
-        """Return an SQL statement that sets the transaction's marks again. It is empty if there are no marks."""
+        """Return an SQL statement that restores the transaction's list of published batches, or no bytes if there are
+        none."""
+        # The numbers of the batches are the transaction's marks.
         driver = conn.connection.dbapi_connection
         transaction_end = _open_ends.get(driver)
         if transaction_end is None or not transaction_end.has_marks:

@@ -12,7 +12,10 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """A snapshot of one ownership period of a partition by this process, with the version of its parked rows."""
+    """A snapshot of one period in which this process owns a partition, with the version of its failed and waiting
+    events."""
+
+    # The version is that of the parked rows.
 
     tenure: Tenure
     phase: Phase
@@ -22,16 +25,20 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of the partitions that this worker process has just lost: partitions that ran, and partitions that
-    were already draining for a release."""
+    """The numbers of the partitions that this worker process has just lost, so that it no longer owns them."""
+
+    # `running_numbers` are partitions that ran, and `draining_numbers` are partitions that were already draining for a
+    # release.
 
     running_numbers: list[int]
     draining_numbers: list[int]
 
 
 class OwnershipUpdate(NamedTuple):
-    """The result of `Claims.replace_owned`: the lost, the kept and the new partitions. A kept partition has a new
-    epoch."""
+    """The lost, kept and new partitions after `Claims.replace_owned` has updated the partitions that this process
+    owns."""
+
+    # A kept partition has a new epoch.
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -39,8 +46,10 @@ class OwnershipUpdate(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The stored rows of set-aside (parked) events of some partitions: rows that block their key, `loose_rows` rows
-    that block nothing, and rows of records ahead of the saved cursor."""
+    """The stored database rows of the failed or waiting (parked) events of some partitions."""
+
+    # `blocking_rows` block their key, `loose_rows` block nothing, and `rows_ahead` are of records ahead of the saved
+    # cursor.
 
     blocking_rows: Sequence[StoredRow]
     # By partition number.
@@ -50,8 +59,9 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """A started read of the set-aside (parked) events of some partitions. For each partition it has the number of saves
-    that changed its parked rows, so that a later change is noticed."""
+    """The state at the start of a read of failed or waiting events, to notice changes made during the read."""
+
+    # For each partition, `change_counts` has the number of saves that changed its parked rows.
 
     change_counts: Mapping[Partition, int]
     # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
@@ -59,8 +69,9 @@ class ParkedLoad(NamedTuple):
 
 
 class Claims:
-    """The in-memory record of the partitions that this worker process owns. Each method is a critical section, so no
-    thread sees a partition half changed."""
+    """The in-memory record of the partitions that this worker process owns.
+
+    Each method is a critical section, so no thread sees a partition half changed."""
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
         self._state = state
@@ -92,14 +103,15 @@ class Claims:
         return number in self._state.partitions
 
     def count_partitions(self) -> int:
-        """Return the number of partitions in memory, without taking the lock."""
+        """Return the number of partitions in memory."""
+        # The lock is not taken.
         # The number may be outdated at once.
         return len(self._state.partitions)
 
     # One moment ends all that was read before, and begins all that is read from here on.
     @under_lock
     def replace_owned(self, rows: Sequence[OwnedPartition], now: float) -> OwnershipUpdate:
-        """Make the owned partitions exactly the partitions in these database rows."""
+        """Set which partitions this process owns: exactly the partitions in these database rows."""
         # Each of them is read again from its saved cursor. All other partitions are lost.
         # Called after a lost connection, or when the process goes on as another instance.
         mine = {row.partition for row in rows}
@@ -117,7 +129,7 @@ class Claims:
     # The saver goes through the partitions.
     @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
-        """Start to own the partitions in these database rows."""
+        """Add the partitions in these database rows to the partitions that this process owns."""
         # This worker process has claimed them, or was found to own them already.
         self._adopt(rows, now)
         self._state.on_ownership_change(now)
@@ -125,7 +137,7 @@ class Claims:
     # The saver must find each partition either owned or lost, and no tick is noted in between.
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
-        """Give up the ownership of these partitions, and return the partitions lost."""
+        """Stop all work on partitions that this process no longer owns. Return the numbers of the lost partitions."""
         # If handlers of a lost partition still run, its object becomes the predecessor of the next tenure, which reads
         # nothing until they have ended.
         # Ownerships that have ended already are ignored. A partition whose handlers run stays in memory until they end.
@@ -135,21 +147,22 @@ class Claims:
     # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
-        """Start no more handlers in these partitions, to release each when its running handlers end."""
+        """Stop starting handlers in these partitions, to release each partition when its running handlers have
+        ended."""
         # A partition that may not drain yet (see `may_drain`) needs another call.
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
     # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
     def drain_all(self, now: float) -> None:
-        """Start no more handlers in any partition, so that all can be released."""
+        """Stop starting handlers in all partitions, so that all can be released."""
         # A partition that may not drain yet needs another call.
         self._drain(self._state.partitions.values(), now)
 
     # No partition is lost between the comparison with the rows and the note that the tick is done.
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Record that the periodic check of partition ownership in the database was handled."""
+        """Record whether the periodic check of partition ownership in the database left nothing to do."""
         # Lost partitions whose handlers have ended are dropped.
         owned = self._state.partitions
         for number, partition in list(owned.items()):
@@ -165,7 +178,7 @@ class Claims:
     # Rows that are read after this call are compared with the changes made before it.
     @under_lock
     def begin_loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """Prepare to read the set-aside (parked) events of these partitions from the database."""
+        """Take a snapshot of these partitions before their failed or waiting events are read from the database."""
         # The claim of the partitions must have committed before.
         # A snapshot from before that may lack the rows that the last owner has parked in its last save.
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
@@ -180,7 +193,7 @@ class Claims:
     def finish_loading(
         self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float
     ) -> set[int]:
-        """Store the set-aside (parked) events read from the database, and let their partitions run."""
+        """Store the failed or waiting events that were read from the database, and let their partitions run."""
         # The rows were read since the call of `begin_loading`. The returned partitions have certain rows: no save has
         # changed them meanwhile. The rows of a partition are uncertain if a save has changed some since. No new event
         # runs before all rows that block are known.

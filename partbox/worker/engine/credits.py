@@ -21,11 +21,11 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 
 
 class Credit(NamedTuple):
-    """The limits of one poll: records per partition, and free bytes in memory.
+    """The limits of one poll: the number of records to read from each partition, and the free bytes in memory."""
 
-    `rooms` are new records, and `late_cap` bounds the late records of each partition. `backlog_room` is the room of
-    partitions with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in
-    seconds. Pass `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`."""
+    # `rooms` are new records, and `late_cap` bounds the late records of each partition. `backlog_room` is the room of
+    # partitions with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in
+    # seconds. Pass `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`.
 
     partitions: list[Partition]
     rooms: list[int]
@@ -44,8 +44,9 @@ class Credit(NamedTuple):
 
 
 class MemoryLoad(NamedTuple):
-    """The number of unsaved records, event queues (lanes) and partitions in memory at one moment. `max_records` is the
-    most unsaved records that there may be."""
+    """The numbers of unsaved records, queues of events and partitions in memory at one moment."""
+
+    # `max_records` is the most unsaved records that there may be. A lane is a queue of events.
 
     records: int
     max_records: int
@@ -54,8 +55,9 @@ class MemoryLoad(NamedTuple):
 
 
 class Credits:
-    """The calculation of which partitions the poller may read now, and how much, without overfilling memory. Only the
-    poller's thread uses this class."""
+    """The calculation of how many records the poller may read from each partition without overfilling memory.
+
+    Only the poller's thread uses this class."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
@@ -88,14 +90,15 @@ class Credits:
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
-        """Record whether these partitions have unread records."""
+        """Record whether these partitions have unread records, so that the poller reads on after the next save."""
         # If they have, the poller must read on after the next save.
         self._state.has_backlog = bool(groups.behind) or groups.has_cut_page or self._budget.is_starved
 
     # Runners and saves free room while it is counted.
     @under_lock
     def grant_credit(self, partitions: list[Partition]) -> Credit:
-        """Return how many records and bytes a full poll may read from these partitions."""
+        """Return how many records and bytes a poll may read from these partitions."""
+        # This is for a full poll.
         # The `blocked_by_slow` of the result has the running partitions with full windows, or all partitions that run
         # if no bytes are free.
         budget = self._budget
@@ -120,7 +123,7 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def recount_bytes(self) -> set[Partition]:
-        """Count the bytes of records in memory again. If none are free, return the partitions that hold up reading."""
+        """Measure the free memory for records again. If there is none, return the partitions that hold up reading."""
         # In these partitions, running handlers or handlers with a limit may hold bytes for long.
         self._budget.count_free_bytes(self._state.partitions.values())
         return self._find_blocked(())
@@ -128,7 +131,7 @@ class Credits:
     # A lane ends or its event is parked, but never both.
     @under_lock
     def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
-        """Set aside (park) slow events of these partitions, so that reading can go on."""
+        """Move slow events of these partitions to database rows of their own, so that more records can be read."""
         # Slow events ran or waited too long. The later events of their keys are parked too. The handlers of slow events
         # go on.
         self._scheduler.evict_slow(blocked_by_slow, now)
@@ -136,7 +139,7 @@ class Credits:
     # Runners and saves free room while it is counted.
     @under_lock
     def find_unshared_rooms(self, partitions: Sequence[Partition]) -> list[int]:
-        """Return the number of new records that each partition could read if no other partition shared the page."""
+        """Return how many new records each partition could read if it had a whole page to itself."""
         # The number is limited by the window of the partition, the bound on its unsaved records.
         return [self._budget.find_unshared_room(each) for each in partitions]
 
@@ -164,7 +167,8 @@ class Credits:
     # The lock guards the bytes that partitions hold.
     @under_lock
     def bytes_for_quick_page(self, records: int) -> int:
-        """Return how many bytes the large payloads of a quickly polled page may take."""
+        """Return how many bytes of large payloads a page of this many records may contain."""
+        # The page is polled quickly.
         # `records` is the number of records of the page. The result is at least 1 if any bytes are free.
         return self._budget.bytes_for_payloads(records, self._budget.count_free_bytes(self._state.partitions.values()))
 
@@ -173,13 +177,15 @@ class Credits:
         return self._budget.bytes_for_payloads(records, free_bytes)
 
     def note_poll_in_time(self, rows: Sequence[Row]) -> None:
-        """Record that a full poll was answered in time, which raises reduced limits again."""
+        """Raise the reduced size of polls again, because a poll was answered in time."""
+        # The poll was a full poll.
         # The estimated size of a record is updated from these rows.
         self._budget.note_poll_in_time()
         self._budget.learn_size(rows)
 
     def note_timeout(self, credit: Credit) -> None:
-        """Record that a full poll took too long, and halve the size of the next one."""
+        """Halve the size of the next poll, because a poll took too long."""
+        # The poll was a full poll.
         # The number of records is halved down to one record.
         self._budget.note_timeout(credit.rooms)
 
@@ -196,7 +202,8 @@ class Credits:
     # The lock guards the partitions and their parked rows.
     @under_lock
     def count_open_rows(self) -> dict[int, int]:
-        """Return the number of set-aside events in trouble, by partition."""
+        """Return how many events of each partition wait for a retry or wait behind a failed event."""
+        # The events are open parked rows: dead rows, and rows that only wait for a permit or a time, do not count.
         # A partition with too many such parked rows reads no new records (the brake).
         # This runs in every tick, where calls of the property `is_lost` would take noticeable time.
         owned = self._state.partitions.items()

@@ -23,8 +23,9 @@ MAX_HOLD = 3.0
 
 
 class DeadLetter:
-    """An event with no more attempts (dead) that waits for the dead-letter hook. While `holds_release` is True the hook
-    runs, and the partition is not released."""
+    """An event without attempts left (dead) that waits for the dead-letter hook."""
+
+    # While `holds_release` is True the hook runs, and the partition is not released.
 
     __slots__ = ("error", "event", "holds_release", "incarnation", "partition")
 
@@ -38,16 +39,19 @@ class DeadLetter:
 
 
 class HookDelays(NamedTuple):
-    """The delays in seconds after a failed call of the dead-letter hook: until the same event is due again, and until
-    the hook is called with the next event."""
+    """The waiting times in seconds after a failed call of the dead-letter hook."""
+
+    # `until_retry` is the time until the same event is due again, and `until_next` the time until the hook is called
+    # with the next event.
 
     until_retry: float
     until_next: float
 
 
 class DeadLetterQueue:
-    """The dead events in memory that wait for the dead-letter hook, with the current call of the hook, and the pause
-    after a failed call."""
+    """The queue of events without attempts left (dead) that wait for the dead-letter hook.
+
+    It also has the current call of the hook, and the pause after a failed call."""
 
     def __init__(self, state: EngineState, *, has_hook: bool) -> None:
         self._state = state
@@ -63,7 +67,8 @@ class DeadLetterQueue:
     # The thread that ends a call may put other events back.
     @under_lock
     def count_room(self, now: float) -> int:
-        """Return how many more dead events may be loaded into memory at `now` (monotonic seconds)."""
+        """Return how many more events for the dead-letter hook may be loaded into memory now."""
+        # `now` is in monotonic seconds. The events are dead.
         # After a failed hook call there is no room until the pause is over, and then room for one at a time.
         in_memory = len(self._waiting) + (self._current is not None)
         if not self._pause or not self._has_hook:
@@ -132,7 +137,8 @@ class DeadLetterQueue:
     # The saver gathers a release from a partition that no call holds.
     @under_lock
     def limit_hold(self, hold: float) -> None:
-        """Let a dead-letter hook call delay the release of its partition by at most `hold` seconds from now on."""
+        """Limit the seconds by which a dead-letter hook call may delay the release of its partition."""
+        # The limit holds from now on. It is never raised.
         self._max_hold = min(self._max_hold, hold)
 
     def _put_back_waiting(self) -> None:

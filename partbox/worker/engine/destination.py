@@ -12,8 +12,10 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """A mapping from the aggregate type and event type of an event to its handler's endpoint. `find_by_type` returns
-    the endpoint of all events of one type, or None if the type alone does not decide."""
+    """A mapping from the aggregate type and event type of an event to its handler.
+
+    Its values are the endpoints of handlers. `find_by_type` returns the endpoint of all events of one type, or None if
+    the type alone does not decide."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
@@ -21,8 +23,10 @@ class RouteTable(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler (`endpoint`) to which all events of a list go. If the handler has a limit, each event must also wait
-    for a permit of `limit_key`; `fits` returns whether an event does."""
+    """The handler that gets a list of events in one call."""
+
+    # All events of the list go to `endpoint`. If the handler has a limit, each event must also wait for a permit of
+    # `limit_key`; `fits` returns whether an event does.
 
     routes: RouteTable
     endpoint: object
@@ -34,7 +38,7 @@ class Destination(NamedTuple):
         return all(self.routes.find_by_type(each) is self.endpoint for each in types)
 
     def count_leading(self, rows: Sequence[Row]) -> int:
-        """Return how many rows at the start of this list hold events for this handler."""
+        """Return how many events at the start of this list go to this handler."""
         # The rows are counted from the first one without a gap.
         routes, endpoint = self.routes, self.endpoint
         # The types of a page are few, so one look-up for each type is much cheaper than one for each row.

@@ -20,11 +20,11 @@ PLAIN = Codecs()
 
 
 class Engine(EngineState):
-    """The in-memory state of one worker process, with one attribute for each group of operations.
+    """The in-memory state of one worker process: its partitions, queued events, handler limits and unsaved work.
 
-    Every operation of an attribute takes the lock by itself. `shared_lanes` allows new events to share a lane,
-    `transactional` means that some handlers are transactional, `dead_letters` that there is a dead-letter hook, and
-    `notes` that progress notes are written."""
+    It has one attribute for each group of operations. Every operation of an attribute takes the lock by itself.
+    `shared_lanes` allows new events to share a lane, `transactional` means that some handlers are transactional,
+    `dead_letters` that there is a dead-letter hook, and `notes` that progress notes are written."""
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,

@@ -37,7 +37,9 @@ T = TypeVar("T")
 
 
 class FetchedPage(NamedTuple):
-    """The answer of one poll: a page of records, some without their payload for lack of memory, and statistics."""
+    """The records and statistics that one poll has read from the event log."""
+
+    # Some records are without their payload for lack of memory.
 
     rows: list[Row]
     # Sizes of large records, by partition and record id.
@@ -53,7 +55,7 @@ class FetchedPage(NamedTuple):
     cut_partitions: Container[int] = ()
 
     def has_usable_rows(self) -> bool:
-        """Return True if the page has at least one usable record."""
+        """Return True if the poll has returned at least one record that can be used now."""
         # A page has none if it begins, for every partition, with a record whose payload was left out.
         return not self.first_omitted or any(
             row[ID] < self.first_omitted.get(row[PARTITION], row[ID] + 1) for row in self.rows
@@ -61,8 +63,9 @@ class FetchedPage(NamedTuple):
 
 
 class MovedPage(NamedTuple):
-    """The new records of one partition that were read but are not queued for handlers yet. The partition's cursor has
-    moved past the rows of the page already."""
+    """New records of one partition that were read and are not queued for handlers yet."""
+
+    # The partition's cursor has moved past the rows of the page already.
 
     partition: Partition
     page_part: PagePart
@@ -70,7 +73,9 @@ class MovedPage(NamedTuple):
 
 
 class Intake:
-    """The intake of polled records into memory: each record is queued for a handler, or set aside (parked)."""
+    """The part of the engine that queues polled records for handlers, or sets them aside in database rows for later.
+
+    A record in such a row is parked."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, claim: ClaimContext, *, transactional: bool
@@ -89,7 +94,8 @@ class Intake:
     def advance_to_page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
-        """Advance the read positions of polled partitions to `page`. Return the parts to queue next."""
+        """Move the read positions of partitions past a page of records. Return the records to queue for handlers
+        next."""
         # The parts must be passed to `hand_over`. Each partition comes with its request and the floor of its late
         # search. `together` means that the partitions share the page.
         by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
@@ -109,7 +115,8 @@ class Intake:
         return moved
 
     def hand_over(self, moved: Sequence[MovedPage], fetched: FetchedPage) -> None:
-        """Queue the records of a page for handlers, after the read positions have advanced to it."""
+        """Queue the records of a page for their handlers."""
+        # The read positions have advanced to the page before.
         # This must come before the next page moves any cursor.
         for some in _split_portions(moved):
             # The lock is released between portions, so that runners do not wait for a whole page.
@@ -120,7 +127,7 @@ class Intake:
                 self._wake_lengthened()
 
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
-        """Advance the partitions that have records in a quickly polled page, and queue the records for handlers."""
+        """Queue the records of a quickly polled page for handlers, and move the read positions of their partitions."""
         # The partitions are caught up. Only the cursors of partitions with records in the page are moved.
         for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
@@ -131,7 +138,7 @@ class Intake:
                 self._wake_lengthened()
 
     def move_caught_up(self, partitions: Iterable[Partition], page: Page) -> None:
-        """Advance the read positions of partitions to a page without records for them."""
+        """Move the read positions of partitions past a page that has no records for them."""
         # The partitions are caught up. A save can then pass the page.
         for partition in partitions:
             # The check and the move are one step: the saver may drop a lost partition.
@@ -140,7 +147,7 @@ class Intake:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
-        """Return True if the missing parts of a large record must be fetched now."""
+        """Return True if the left-out payload or names of a large record must be fetched now."""
         # The parts were left out of a page. They are needed if the event may run or if its names are missing.
         # Names are always needed, because the record may be parked under them.
         if lacks_names(row):
@@ -295,7 +302,7 @@ class Intake:
             self._state.schedule_wakeup(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Return True if the event must not run now, after finishing it or setting it aside."""
+        """Finish an event or set it aside in a database row, if it must not run now. Return True if it must not."""
         # An event that is known or not wanted is finished at once. Any other event is parked (set aside in a row of its
         # own). The module `partbox.protocol.parking` defines the states of a row.
         parked, remembered = partition.parked, partition.resumption.remembered

@@ -11,7 +11,7 @@ Key = tuple[str, str] | tuple[None, int]
 
 
 def key_of(event: DeliveredEvent) -> Key:
-    """Return the key that orders an event: its aggregate type and id."""
+    """Return the ordering key of an event: its aggregate type and id. Events of one key run one after another."""
     # An event without an aggregate id gets a key of its own, which no other event shares.
     aggregate_id = event.aggregate_id
     return (None, event.id) if aggregate_id is None else make_key(event.aggregate_type, aggregate_id)

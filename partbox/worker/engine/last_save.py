@@ -13,8 +13,9 @@ NO_COUNT: Final = -1
 
 
 class LastNote(NamedTuple):
-    """The last progress note of a partition, and the time at which the next note is due. A progress note is a row,
-    written at most once in a while, that records how far the partition was read."""
+    """The last progress note of a partition: a database row that records how far the partition was read.
+
+    Such a row is written at most once in a while. `due_at` is the time at which the next note is due."""
 
     # When the next note is due, in monotonic seconds, or infinity if no notes are written.
     due_at: float
@@ -22,7 +23,7 @@ class LastNote(NamedTuple):
     finished_count: int = 0
 
     def needs_next_note(self, finished: int, now: float, *, release: bool) -> bool:
-        """Return True if the next save of the partition must include a progress note."""
+        """Return True if the next save must also record how far the partition was read (a progress note)."""
         # Records must have been finished since the last note, and the next note must be due or the partition be
         # released.
         return finished != self.finished_count and self.due_at < inf and (release or now >= self.due_at)
@@ -35,8 +36,9 @@ class LastNote(NamedTuple):
 
 @dataclass(slots=True)
 class LastSave:
-    """The last committed save of a partition: its time, record id and progress note. `is_in_flight` is True while
-    another save is not yet committed."""
+    """The last committed save of a partition: its time, record id and progress note.
+
+    `is_in_flight` is True while another save is not yet committed."""
 
     # Monotonic seconds.
     saved_at: float
@@ -48,7 +50,7 @@ class LastSave:
     is_in_flight: bool = False
 
     def restart(self, now: float, last_id: int) -> "LastSave":
-        """Return the state to start from when a partition is read again from its saved position."""
+        """Return the record of the last save for a partition that is read again from its saved position."""
         # Nothing is finished yet. A progress note that was still to be written stays due.
         # If records are saved and not noted, or perhaps saved, the release still owes a note.
         owed = self.is_in_flight or self.finished_count != self.note.finished_count

@@ -15,8 +15,10 @@ from partbox.worker.engine.state import EngineState
 
 
 class LimitPermits:
-    """The start permissions (permits) for events whose handler has a rate or concurrency limit. Runners and the poller
-    use this class, and the poller keeps the timer."""
+    """The control of when events may start whose handler has a rate or concurrency limit.
+
+    A permit is the permission to start an event. Runners and the poller use this class, and the poller keeps the
+    timer."""
 
     def __init__(self, state: EngineState, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -46,7 +48,8 @@ class LimitPermits:
         self._wake_drivers(limited)
 
     def has_permit(self, lane: Lane, event_id: int | None = None) -> bool:
-        """Return True if the next event of this queue is permitted to start under its handler's limit."""
+        """Return True if the next event of this queue may start under the limit of its handler."""
+        # The lane then holds a permit.
         # If `event_id` is given, the permit must be for that event. The lane's runner calls this without the lock.
         permit = self._find_permit(lane)
         return permit is not None and event_id in (None, permit[1])
@@ -54,7 +57,8 @@ class LimitPermits:
     # The poller may add to the lane's queue.
     @under_lock
     def list_without_key(self, lane: Lane, most: int) -> list[DeliveredEvent]:
-        """Return the events among the first `most` of a queue whose limit key is not yet computed."""
+        """Return the events at the front of a queue whose rate-limit key has not been computed yet."""
+        # Only the first `most` events are searched.
         # An event without a limit key does not wait: its runner finds that the handler has a limit, computes the key,
         # and ends the lane, which waits from then on.
         # A limit key is the handler and the value that its limit is divided by.
@@ -63,7 +67,8 @@ class LimitPermits:
         return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
 
     def restrict_destination(self, lane: Lane, to: Destination) -> Destination:
-        """Return the handler for a list of events that begins with the events of this queue."""
+        """Return the handler `to`, restricted to events that share the rate limit of this queue's first event."""
+        # It gets a list of events that begins with the events of the lane.
         # If the lane holds a permit, the destination accepts only events with the permit's limit key.
         permit = self._find_permit(lane)
         if permit is None:
@@ -114,7 +119,8 @@ class LimitPermits:
     # All counts belong to one moment.
     @under_lock
     def list_waits(self) -> Sequence[LimitWait]:
-        """Return, for each limit key, how many events wait for permission to start, and since when."""
+        """Return how many events wait under each handler limit, and since when."""
+        # The limits are given by limit key.
         # The time is that of the first of them.
         return () if self._scheduler.limited_queue is None else self._scheduler.limited_queue.list_waits()
 

@@ -30,23 +30,26 @@ INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
 
 
 class WaitingLane(NamedTuple):
-    """A queue of events of one key that waits for a permit of its handler's limit, since the monotonic time `since`.
-    `head_id` is the id of the first event."""
+    """A queue of events of one key that must wait because its handler has a rate or concurrency limit."""
+
+    # It waits for a permit since the monotonic time `since`. `head_id` is the id of the first event.
 
     lane: Lane
     head_id: int
     since: float
 
     def is_stale(self) -> bool:
-        """Return True if this entry is outdated: its event no longer needs permission to start."""
+        """Return True if the first event of this queue no longer waits for permission to start."""
+        # The entry is outdated then.
         # Either the event has left the head of the lane, or its partition starts no more events.
         queue = self.lane.queue
         return self.lane.partition.is_stopping or not queue or queue[0].id != self.head_id
 
 
 class EvictedRow(NamedTuple):
-    """The parked row of an event that left memory while it waits for a permit, since `since` (monotonic seconds). The
-    event is loaded again in time for its start."""
+    """The database row of an event that left memory while it waits for a rate or concurrency limit."""
+
+    # It waits for a permit since `since` (monotonic seconds). The event is loaded again in time for its start.
 
     partition: Partition
     incarnation: int
@@ -68,16 +71,19 @@ class EvictedRow(NamedTuple):
 
 
 class EvictableLanes(NamedTuple):
-    """The event queues that must make room in memory while they wait for a permit. `evicted` lanes are parked as a
-    whole, each with its limit key and the seconds until its turn. `oversized` lanes keep only their first event."""
+    """The event queues that must make room in memory while they wait for a handler's limit."""
+
+    # They wait for a permit. `evicted` lanes are parked as a whole, each with its limit key and the seconds until its
+    # turn. `oversized` lanes keep only their first event.
 
     evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
     oversized: Sequence[Lane] = ()
 
 
 class LimitWait(NamedTuple):
-    """The number of events that wait for permission to start under one limit key. The first of them has waited since
-    the monotonic time `since`."""
+    """The number of events that wait under one rate or concurrency limit, and since when the first has waited."""
+
+    # `since` is in monotonic seconds.
 
     limit_key: LimitKey
     events: int
@@ -85,9 +91,10 @@ class LimitWait(NamedTuple):
 
 
 class LimitedQueue:
-    """A run queue that starts events only as fast as the limits of their handlers permit. Every method but
-    `find_permit` needs the engine's lock. `advance_clock` sets the clock (monotonic seconds), and comes before
-    `take`."""
+    """A run queue that starts events only as fast as the limits of their handlers permit.
+
+    Every method but `find_permit` needs the engine's lock. `advance_clock` sets the clock (monotonic seconds), and
+    comes before `take`."""
 
     def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
         self.unlimited_queue = queue
@@ -113,7 +120,9 @@ class LimitedQueue:
         return len(self.unlimited_queue) + len(self.permit_queues)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """Add queues of events of one key that are ready to run, under the limits of their handlers."""
+        """Add event queues that are ready to run. Events with a limited handler wait until the limit permits their
+        start."""
+        # Each lane has events of one key.
         # If the first event of a lane has a handler with a limit, the lane waits for a permit. Parked events wait in
         # front of new events.
         free = []
@@ -133,7 +142,7 @@ class LimitedQueue:
             self.unlimited_queue.add(free, due=due)
 
     def advance_clock(self, now: float) -> None:
-        """Set the queue's clock to `now`, and requeue event queues whose turn came but cannot be used."""
+        """Set the queue's clock to `now`, and requeue event queues whose first event no longer waits for the limit."""
         # The first event of such a lane has changed, or its partition is stopping, when its turn for a permit comes.
         self._now = max(now, self._now)
         while (limit_key := self.permit_queues.find_next_key(self._now)) is not None and self.permit_queues.peek_first(
@@ -142,7 +151,7 @@ class LimitedQueue:
             self._requeue(self.permit_queues.take_joining(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
-        """Return the next event queues to run, with or without a handler limit in turns."""
+        """Remove and return the event queues to run next, in turns with and without a handler limit."""
         # A permit covers one event, and then the lane is queued again by its next event. So a permit is never held by
         # another limit key.
         # Lanes without a limit, and a lane that gets a permit of its limit, have alternate turns.
@@ -158,7 +167,8 @@ class LimitedQueue:
         return [waiting.lane]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
-        """Remove and return queues of this limit key, or of no limit, until `most` of their events join a list."""
+        """Remove and return event queues under one limit, until `most` of their events can be handled in one list."""
+        # If `limit_key` is None, the queues have no limit.
         # `joining` counts the events of a lane that join.
         if limit_key is None:
             return self.unlimited_queue.take_joining(joining, most)
@@ -173,7 +183,7 @@ class LimitedQueue:
         return [each.lane for each in self.permit_queues.take_joining(limit_key, joins, SEARCHED * most)]
 
     def find_permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """Return the limit key and the event id of the permit that a lane (queue of one key) holds, or None."""
+        """Return the limit key and the event id of the start permission that this event queue holds, or None."""
         # Any thread may call this without the lock.
         return self._permits.get(lane)
 
@@ -184,7 +194,7 @@ class LimitedQueue:
                 self.permit_queues.end_call(permit[0], self._now)
 
     def set_next_timer(self, *, full: bool) -> float | None:
-        """Return when the poller must next check for events that may start, or None. Set its timer to that time."""
+        """Set the poller's timer to the next time at which events may start. Return that time, or None."""
         # If permits are ready and the process is not `full`, the time is soon, as woken runners may change it.
         at = self.permit_queues.find_next_start()
         if at is None and not (len(self.permit_queues) and not full):
@@ -194,7 +204,7 @@ class LimitedQueue:
         return self._timer_at
 
     def advance_timer(self) -> bool:
-        """Move the poller's timer forward to the next start permission. Return True if the poller must be woken."""
+        """Move the poller's timer forward if an event may start earlier. Return True if the poller must be woken."""
         # The timer is changed only if the next permit comes earlier.
         at = self.permit_queues.find_next_start()
         if at is None or at > self._timer_at - POLL_INTERVAL:
@@ -203,7 +213,8 @@ class LimitedQueue:
         return True
 
     def note_poller_awake(self) -> None:
-        """Record that the poller is awake. The poller asks for the time of the next permit before it sleeps."""
+        """Record that the poller is awake, so that runners need not wake it for events that may start."""
+        # The poller asks for the time of the next permit before it sleeps.
         self._timer_at = self._now
 
     def apply_limits(self, limits: Mapping[str, Limit], now: float) -> None:
@@ -214,14 +225,16 @@ class LimitedQueue:
         self.advance_clock(now)
 
     def change_share(self, share: float, now: float | None) -> None:
-        """Set the fraction (0 to 1) of each limit that this process may use. `now` is None if the share has shrunk."""
+        """Set the fraction (0 to 1) of each rate or concurrency limit that this process may use."""
+        # `now` is None if the share has shrunk.
         # The share is the fraction of all partitions that this process owns.
         self.advance_clock(self._now if now is None else now)
         self.permit_queues.change_share(share, self._now)
         self.drop_stale()
 
     def drop_stale(self) -> None:
-        """Remove waiting event queues whose partition was lost or whose first event was parked meanwhile."""
+        """Requeue event queues whose first event no longer waits for permission to start."""
+        # The partition was lost, or the first event was parked meanwhile.
         # Such a queue no longer needs a permit to start.
         self._requeue(
             [
@@ -232,7 +245,7 @@ class LimitedQueue:
         self.advance_clock(self._now)
 
     def take_evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
-        """Remove and return the event queues whose events should leave memory while they wait for a permit."""
+        """Remove and return event queues that should leave memory, because they wait long for a handler's limit."""
         # A lane that would wait for long is evicted where memory is needed: its events are
         # parked, once, and loaded again shortly before their turn. So a backlog costs one row per event, however long
         # it waits, and only the lanes that start within seconds are in memory. In partitions with `full` windows, a
@@ -266,7 +279,7 @@ class LimitedQueue:
         )
 
     def note_evicted(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
-        """Record that the first event of a queue has left memory, so that it is loaded again in time."""
+        """Record that a queue's first event has left memory, so that the event is loaded again in time for its turn."""
         # The lane was returned by `take_evictable`, and its event was parked as `row`.
         self._evicted_rows[limit_key].append(
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
@@ -274,7 +287,9 @@ class LimitedQueue:
         self._short_queues.add(limit_key)
 
     def take_returning(self) -> Iterator[EvictedRow]:
-        """Yield the events that must be loaded into memory again because they may start within seconds."""
+        """Yield the events that must be loaded into memory again, because their handler's limit soon permits their
+        start."""
+        # They may start within seconds.
         # For rows that another process evicted the limit key is unknown: they are loaded at once, and evicted again
         # without a statement.
         # Parked rows are yielded shortly before they get a permit. If the limit of a limit key is gone, all its rows
@@ -299,7 +314,8 @@ class LimitedQueue:
                 self._short_queues.discard(limit_key)
 
     def forget_lost(self) -> None:
-        """Forget events to be loaded again in partitions that this process lost or is about to release."""
+        """Forget evicted events (moved out of memory) of partitions that this process lost or is about to release."""
+        # They need not be loaded again.
         # The partitions of the parked rows are lost or draining.
         self._returning_rows.clear()
         for limit_key, evicted in [*self._evicted_rows.items()]:
@@ -315,7 +331,9 @@ class LimitedQueue:
         return bool(self._short_queues)
 
     def count_keyless(self) -> int:
-        """Return the number of waiting event queues whose first event is set aside (parked) and has no aggregate id."""
+        """Return the number of events without an aggregate id that were loaded from the database and wait for a
+        limit."""
+        # Each is the only event of its lane, and is parked.
         # The lanes wait for a permit of a handler's limit.
         lanes = (each.lane for _, bucket in self.permit_queues.iter_waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
@@ -331,7 +349,8 @@ class LimitedQueue:
         return at - now
 
     def list_waits(self) -> list[LimitWait]:
-        """Return the number of events that wait for permission to start, for each limit key."""
+        """Return how many events wait under each handler limit, and since when."""
+        # The limits are given by limit key.
         # The events are in memory or were parked meanwhile. For events of one aggregate that were evicted together,
         # only the first counts.
         waits = {

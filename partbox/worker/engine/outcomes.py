@@ -27,8 +27,10 @@ AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """The events of one lane (queue of one key) that were handled as part of a list in one call. `incarnation` is the
-    count of restarts of the lane's partition at that time."""
+    """The events of one queue that were handled together with events of other queues in one call."""
+
+    # The queue is a lane, with the events of one key. `incarnation` is the count of restarts of the lane's partition at
+    # that time.
 
     lane: Lane
     events: list[DeliveredEvent]
@@ -43,7 +45,9 @@ class ListPart(NamedTuple):
 # move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
 # looks at the partition and records the outcome under one lock.
 class Outcomes:
-    """The recording of the result of each event that ran: done, set aside (parked), or put back. Runner threads, the
+    """The part of the engine that records the result of each event that ran: done, failed or waiting, or not started.
+
+    A failed or waiting event is set aside (parked), and an event that did not start is put back. Runner threads, the
     event loop, the transactor and the poller use this class."""
 
     def __init__(self, state: EngineState) -> None:
@@ -57,7 +61,8 @@ class Outcomes:
     def settle_event(
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
     ) -> bool:
-        """Record the result of an event that is not plainly done. Return True if observers must hear of it."""
+        """Record the result of an event, such as a failure. Return True if observers must be told of the result."""
+        # The event is not plainly done.
         # `incarnation` is the one in which the event was read, if not the one in which its lane began to run.
         partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
         lane.parked_running = None if lane.parked_running is event else lane.parked_running
@@ -120,14 +125,16 @@ class Outcomes:
     # The list of events done belongs to one incarnation of the partition.
     @under_lock
     def record_done(self, lane: Lane) -> None:
-        """Record the events that a queue of one key has finished so far, while it goes on running."""
+        """Record the events that a queue has finished so far, while the queue goes on running."""
+        # The queue is a lane, with the events of one key.
         # The partition of the lane may have been read anew meanwhile.
         self.record_lanes([lane])
 
     # Either this verdict is noted, or the handler's own, never both.
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Record the result of an event whose handler is over its timeout and still runs."""
+        """Record a result for an event whose handler still runs after its timeout. Return False if the handler has
+        ended."""
         # The result is False, and nothing is recorded, if the handler has ended or the partition is lost.
         partition = lane.partition
         # Either this verdict counts or the handler's own, never both.
@@ -158,7 +165,8 @@ class Outcomes:
 
     @under_lock
     def join_lanes(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
-        """Take events for one handler from the front of running queues, and start them as one list."""
+        """Take events for one handler from the front of several queues, to handle the events in one call."""
+        # The lanes are running, and the events start as one list.
         # The events are for the handler `to`. Each lane gives at most `per_lane` events, all lanes at most `most`. A
         # lane that is stopping, was read anew, or has remembered events gives none.
         taken: list[ListPart] = []
@@ -176,7 +184,8 @@ class Outcomes:
     # The partition may be lost or read anew between the check of its incarnation and the note.
     @under_lock
     def finish_list(self, slices: Iterable[ListPart]) -> list[ListPart]:
-        """Record all events of a list as done in one step. Return the parts that need single results."""
+        """Record the events of a handled list as done. Return the parts whose events need a result each."""
+        # The list is recorded in one step.
         # Parts whose events were parked, or whose partition was read again, while the list ran.
         exceptional: list[ListPart] = []
         done: dict[Partition, list[Row]] = {}
@@ -216,7 +225,8 @@ class Outcomes:
                 self._state.mark_dirty(partition)
 
     def note_verdict(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
-        """Record an event as done if `verdict` is None, or set it aside with the verdict. The caller holds the lock."""
+        """Record an event as done if `verdict` is None, else as failed or waiting. The caller holds the lock."""
+        # The event is parked with the verdict.
         # If the parked event blocks its key, the later events of its lane are parked too.
         partition = lane.partition
         if verdict is None:
@@ -225,7 +235,8 @@ class Outcomes:
             lane.find_lane_behind(event).park_waiting()
 
     def evict_lane(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Move the events of a waiting queue out of memory. Return its first row. The caller holds the lock."""
+        """Move the events of a waiting queue from memory to the database. The caller holds the lock."""
+        # The row of the first event is returned.
         # The lane waits for a permit. Its first event is parked for `delay` seconds, and the events behind it are
         # parked too.
         event, partition = lane.queue.popleft(), lane.partition
@@ -255,7 +266,7 @@ class Outcomes:
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Set aside a slow running event, so that its partition can go on. The caller holds the lock."""
+        """Give a slow running event a database row, so that its partition can go on. The caller holds the lock."""
         # The lane's running event and the events behind it are parked, while its handler goes on.
         # The cursor can then move on past a full window. The row is `ready`, unless `verdict` says that the
         # event is over its timeout.

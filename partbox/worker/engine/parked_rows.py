@@ -23,7 +23,9 @@ FAILED_BEFORE = "the event had failed in the table that it was imported from, be
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """The bytes in memory of a partition's large records, and of its set-aside (parked) records that are loaded."""
+    """The count of the bytes that one partition's large records use in memory."""
+
+    # The records of set-aside (parked) events that are loaded count too.
 
     total: int = 0
     # By record id, from when a record is read until its event is finished or parked, or has blocked the partition for
@@ -43,8 +45,9 @@ class PayloadBytes:
 
 @dataclass(slots=True)
 class PendingPark:
-    """An uncommitted change of the database row of a set-aside (parked) event. `delay` is the seconds from the commit
-    until the row is due."""
+    """An unsaved change of the database row of a failed or waiting event."""
+
+    # `delay` is the seconds from the commit until the row is due. The event is parked.
 
     row: ParkedRow
     key: Key
@@ -53,8 +56,10 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The set-aside (parked) events of one partition in memory, since it was last read from its saved cursor. All
-    methods need the engine's lock. `dead_letters` is true if a hook must be called for dead events."""
+    """The failed or waiting (parked) events of one partition, each with a database row of its own.
+
+    They are in memory since the partition was last read from its saved cursor. All methods need the engine's lock.
+    `dead_letters` is true if a hook must be called for dead events."""
 
     def __init__(
         self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, dead_letters: bool
@@ -95,21 +100,22 @@ class ParkedRows:
 
     @property
     def are_rows_known(self) -> bool:
-        """True if the partition's set-aside (parked) events have been loaded from the database."""
+        """True if the partition's failed or waiting events have been loaded from the database."""
         # Before that, no event of the partition runs.
         return self.version >= 0
 
     def list_blocking(self) -> Iterator[ParkedRow]:
-        """Return all set-aside (parked) events that make later events of the same key wait."""
+        """Return all failed or waiting events that make later events of the same key wait."""
         return (row for chain in self.chains.values() for row in chain)
 
     def list_in_memory(self) -> set[int]:
-        """Return the record ids of the set-aside (parked) events that are in memory."""
+        """Return the record ids of the failed or waiting events that are in memory."""
         # Ids of rows that are being deleted because the events are done are returned too.
         return {*self.loose_rows, *self.unsaved_deletions, *(row.id for row in self.list_blocking() if row.is_loaded)}
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
-        """Set an event aside in a database row of its own, which the next save writes. Return the row."""
+        """Record an event as failed or waiting in a database row of its own, and return the row."""
+        # The event is parked (set aside). The next save writes the row.
         # If the event is parked already, its row is changed.
         key = key_of(event)
         row: ParkedRow | None = event.parked
@@ -138,7 +144,7 @@ class ParkedRows:
         return row
 
     def park_behind(self, event: DeliveredEvent) -> None:
-        """Set an event aside so that it waits behind earlier events of the same key."""
+        """Store an event in a database row, so that the event waits behind earlier events of the same key."""
         # A stored row whose attempt is not charged (saved before the run) is not changed and only waits again.
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.is_charged:
@@ -153,13 +159,13 @@ class ParkedRows:
                 held.mark_suspect()
 
     def park_suspect(self, event: DeliveredEvent) -> None:
-        """Set aside a new event that may have killed a process, to count an attempt before it runs."""
+        """Set a new event aside that may have killed a process, so that an attempt is counted before the event runs."""
         # The attempt is saved for the parked row (charged).
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
         self._suspects.expected_count -= 1
 
     def park_scheduled(self, event: DeliveredEvent) -> None:
-        """Set an event aside until the time in its `available_at`."""
+        """Store an event in a database row until the time in its `available_at`."""
         # An event that had failed before it was imported is parked as dead.
         micros = parse_microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
@@ -188,27 +194,30 @@ class ParkedRows:
         self.pending_parks[row.id].parked_save.is_dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
-        """Drop from memory a dead event that the dead-letter hook did not get."""
+        """Drop from memory an event that the dead-letter hook did not get, so that the event is loaded again later."""
+        # The event is dead.
         # The row of the event stays due in the database, and is fetched again.
         if self.loose_rows.get(event.id) is event.parked:
             del self.loose_rows[event.id]
             self._payload_bytes.drop((event.id,))
 
     def note_done(self, event: DeliveredEvent) -> None:
-        """Record that a set-aside (parked) event is done, so that later events of its key may run."""
+        """Record that a failed or waiting event is done, so that later events of its key may run."""
         # The next save deletes its row.
         row: ParkedRow = event.parked
         self._remove_from_chain(row, key_of(event))
         self.delete(row, event.record[EVENT_ID])
 
     def delete_orphan(self, row: ParkedRow, key: Key) -> None:
-        """Delete, with the next save, the row of a set-aside event whose record no longer exists."""
+        """Delete the database row of a failed or waiting event whose record no longer exists."""
+        # The next save deletes the row.
         # The key no longer waits for the row.
         self._remove_from_chain(row, key)
         self.delete(row, b"")
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
-        """Delete, with the next save, the row of a set-aside event that blocks no other events."""
+        """Delete the database row of a failed or waiting event that blocks no other events."""
+        # The next save deletes the row.
         # The row is in no chain: no key waits for it any more. `event_id` is empty if the event is not done.
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
@@ -218,7 +227,9 @@ class ParkedRows:
         self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
-        """Count the set-aside events of a key as waiting, because their first event only waits for a permit."""
+        """Count the events of a key as waiting and not as failed, because the first only waits for a handler's
+        limit."""
+        # The events are parked, and the first waits for a permit.
         # Rows that wait for a permit or a time, and rows held behind them, are no trouble, so the brake ignores them.
         # The first event has not failed.
         chain = self.chains.get(key)
@@ -245,7 +256,8 @@ class ParkedRows:
         return True
 
     def take_ahead(self, record_id: int) -> bool:
-        """Return True if the record that was just read had been set aside before, and forget its id."""
+        """Return True, once for each record, if the record's event was set aside before the record was read."""
+        # The id of the record is forgotten then.
         # The row of the record was parked ahead of the saved cursor.
         if record_id in self.ahead_ids:
             self.ahead_ids.discard(record_id)
@@ -253,17 +265,19 @@ class ParkedRows:
         return False
 
     def has_reached(self, row: ParkedRow) -> bool:
-        """Return True if reading has reached this row's record, so that all earlier events of its key were read."""
+        """Return True if all earlier events of the row's key have been read."""
+        # Reading has then reached the record of the row.
         # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read.
         return row.id not in self.ahead_ids
 
     def has_passed(self, row: ParkedRow) -> bool:
-        """Return True if the partition's saved cursor is past the record of this parked row."""
+        """Return True if the partition's saved position is past the record of this row."""
         # Then only the row keeps the event from being lost.
         return row.id not in self.ahead_ids and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
-        """Remove and return the changes for the next save: changed rows, ids of rows to delete, and ignored events."""
+        """Remove and return the row changes of failed or waiting events that the next save must write."""
+        # These are changed rows, ids of rows to delete, and ignored events.
         unsaved = list(self.pending_parks.values()), self.done_ids, self.ignored_events
         self.pending_parks, self.done_ids, self.ignored_events, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
@@ -291,7 +305,7 @@ class ParkedRows:
         return keys
 
     def load_rows(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
-        """Replace the set-aside (parked) events in memory by the stored rows. Return all blocked keys."""
+        """Replace the failed and waiting events in memory by the stored rows. Return the keys that they block."""
         # `rows` block their keys, `loose` rows block nothing. Changes that are not saved yet are kept.
         # Rows in memory that are changed or being deleted stay as they are.
         known = {row.id: row for row in self.list_blocking()}

@@ -20,7 +20,9 @@ from partbox.worker.engine.state import EngineState
 
 
 class WokenKey(NamedTuple):
-    """A key and its first set-aside (parked) rows, which count as loaded and whose events may run now."""
+    """The failed or waiting events of one key that may run now."""
+
+    # `rows` are the first parked rows of the key, which count as loaded.
 
     partition: Partition
     key: Key
@@ -28,7 +30,9 @@ class WokenKey(NamedTuple):
 
 
 class DueRow(NamedTuple):
-    """A due set-aside event that blocks no other event, with its database row and its in-memory row."""
+    """A failed or waiting event whose time to run has come and that blocks no other event."""
+
+    # It has its database row and its in-memory row.
 
     partition: Partition
     stored: StoredRow
@@ -36,10 +40,10 @@ class DueRow(NamedTuple):
 
 
 class DueQuery(NamedTuple):
-    """The parameters of a query for set-aside events whose time has come.
+    """The parameters of a query for failed or waiting events whose time to run has come."""
 
-    `ids_in_memory` are ids in memory, `early_ids` ids that may be fetched before they are due, `free_bytes` the bytes
-    free for events, and `in_line_count` the parked events in memory that wait for a permit."""
+    # `ids_in_memory` are ids in memory, `early_ids` ids that may be fetched before they are due, `free_bytes` the bytes
+    # free for events, and `in_line_count` the parked events in memory that wait for a permit.
 
     partitions: dict[int, Partition]
     ids_in_memory: list[int]
@@ -49,15 +53,18 @@ class DueQuery(NamedTuple):
 
 
 class SuspectRow(NamedTuple):
-    """A set-aside event that may have killed a process, so its attempt is saved (charged) before it runs."""
+    """The database row of an event that may have killed a process, with its partition."""
+
+    # The event is parked. Its attempt is saved (charged) before it runs.
 
     partition: Partition
     row: ParkedRow
 
 
 class Charge(NamedTuple):
-    """The arguments of a save that counts an attempt of events before they run, in case they kill the process. The save
-    is fenced by the owner's epoch, and moves no cursor."""
+    """The arguments of a save that counts an attempt of some events before they run, in case they kill the process."""
+
+    # The save is fenced by the owner's epoch, and moves no cursor.
 
     cursors: list[CursorSave]
     parks: list[ParkedSave]
@@ -68,8 +75,9 @@ BuriedEvent = tuple[DeliveredEvent, Verdict]
 
 
 class ParkedScheduler:
-    """The choice of the set-aside (parked) events that run next, in all partitions of a worker process. Only the
-    poller's thread uses this class."""
+    """The part of the engine that chooses which failed or waiting (parked) events run next.
+
+    It chooses in all partitions of a worker process. Only the poller's thread uses this class."""
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class ParkedScheduler:
     # The next wake-up and the waiting suspects belong to one moment.
     @under_lock
     def has_work(self, now: float) -> bool:
-        """Return True if some set-aside (parked) events may have to be loaded now."""
+        """Return True if some failed or waiting events may have to be loaded now."""
         # A key is due, or a suspect row that blocks nothing waits.
         at = self._state.find_next_wakeup()
         return bool(self._state.charges.keyless_partitions) or (at is not None and at <= now)
@@ -98,21 +106,22 @@ class ParkedScheduler:
     # The lock guards the wake-ups.
     @under_lock
     def find_next_due(self) -> float | None:
-        """Return the monotonic time at which the next set-aside events may run, or None."""
+        """Return the time (monotonic seconds) at which the next failed or waiting events may run, or None."""
         # None means that no key has parked events, or that there is no memory for them.
         return None if self._budget.is_starved else self._state.find_next_wakeup()
 
     # Trials end with saves and with handlers.
     @under_lock
     def wake_trials(self) -> None:
-        """Schedule set-aside events that may have killed a process and whose turn to run has come."""
+        """Schedule the events that may have killed a process and whose turn to run has come."""
+        # The events are parked.
         # An attempt is saved for each of these suspects before it runs (it is charged).
         self._state.wake_next_trials()
 
     # Each trial is taken once.
     @under_lock
     def take_keyless(self) -> Collection[int]:
-        """Return the numbers of partitions to query for set-aside events that block no other events."""
+        """Return the numbers of partitions to query for failed or waiting events that block no other events."""
         # There are suspects that may run now, and rows that may be fetched before they are due.
         early, self._state.early_partitions = self._state.early_partitions, set()
         return early | self._state.charges.take_keyless() if self._state.charges.keyless_partitions else early
@@ -120,7 +129,7 @@ class ParkedScheduler:
     # Other threads park and save events, which changes the heads.
     @under_lock
     def take_due_keys(self, now: float, most: int) -> tuple[list[WokenKey], int]:
-        """Return at most `most` keys whose set-aside events may run now, and the bytes free for them."""
+        """Return at most `most` keys whose failed or waiting events may run now, and the free memory in bytes."""
         # Each key comes with its first rows that may run. Its chain of rows is in memory, so this takes no
         # statement.
         # A suspect first event that may not be charged yet waits for its trial. Each key must be passed to
@@ -150,7 +159,7 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def drop_left_out(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
-        """Leave out events that could not be fetched, with the later events of their key. Return the other rows."""
+        """Remove events that could not be fetched, and the later events of their keys. Return the remaining rows."""
         # The rows of each key are put back from the first in `left_out` on.
         kept = []
         for partition, key, rows in woken:
@@ -164,7 +173,8 @@ class ParkedScheduler:
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock
     def put_back(self, woken: Iterable[WokenKey]) -> None:
-        """Let the set-aside events of keys from `take_due_keys` wait again after they could not be fetched."""
+        """Let the events of keys from `take_due_keys` wait again, because the events could not be fetched."""
+        # The events are parked.
         # The keys wake again.
         for each in woken:
             self._state.put_back_rows(*each)
@@ -174,7 +184,8 @@ class ParkedScheduler:
     def queue_woken(
         self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
     ) -> list[BuriedEvent]:
-        """Queue the fetched events of these keys for their handlers. Return the dead events."""
+        """Queue the fetched events of these keys for their handlers. Return the events that have no attempts left."""
+        # The returned events are dead.
         # The keys were woken. A first event with a verdict in `dead` is parked as dead instead.
         buried = []
         for partition, key, rows in woken:
@@ -185,7 +196,8 @@ class ParkedScheduler:
         return buried
 
     def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        """Queue the set-aside events of one blocked key, in order. The caller holds the lock."""
+        """Queue the failed or waiting events of one key for their handlers, in order. The caller holds the lock."""
+        # The rows block their key.
         # An event of the key may have failed or been put back since, so newer events in memory are parked first.
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
@@ -202,7 +214,7 @@ class ParkedScheduler:
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
     def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
-        """Return the parameters of a query for set-aside events whose time has come."""
+        """Return the parameters of a query for failed or waiting events whose time to run has come."""
         # A row that blocks nothing is only in the database, so it is found by a query.
         # The query is for parked rows that block nothing, in all of these partitions that run. At most `most` rows may
         # be fetched before they are due.
@@ -225,7 +237,7 @@ class ParkedScheduler:
     def admit_due(
         self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
     ) -> tuple[list[DueRow], bool]:
-        """Return the queried rows whose events may run now, and whether all of them may."""
+        """Return the queried rows whose events may run now, and True if all of the events may run."""
         # The rows are from the query for due rows. A row that was parked and saved during the query is in memory
         # already, and is left out.
         for number, partition in asked.partitions.items():
@@ -247,7 +259,7 @@ class ParkedScheduler:
     # The lock guards the parked rows.
     @under_lock
     def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
-        """Let events that may have killed a process wait again, because the save before their run failed."""
+        """Let events that may have killed a process wait again, because their attempt could not be saved."""
         # The rows are suspects whose attempt could not be saved. This ends their trial.
         for _, row in suspects:
             row.end_trial()
@@ -257,7 +269,8 @@ class ParkedScheduler:
     def queue_due(
         self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
     ) -> list[BuriedEvent]:
-        """Queue the events of due rows for their handlers. Return the dead events."""
+        """Queue events whose time to run has come for their handlers. Return the events that have no attempts left."""
+        # The returned events are dead.
         # A parked row with a verdict in `dead` is parked as dead instead. The partitions in `read` have no other due
         # rows.
         buried = []
@@ -361,7 +374,8 @@ class ParkedScheduler:
             self._scheduler.make_ready([lane], due=True)
 
     def build_event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
-        """Create the event to handle from a set-aside row and its record. The caller holds the lock."""
+        """Create the event to handle from its database row and its record. The caller holds the lock."""
+        # The row is parked.
         # The event has the number of its next attempt.
         # If the row is charged, the charge has counted this attempt already.
         attempt = row.attempts + (not row.is_charged)

@@ -30,8 +30,9 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one key, in id order, of which one runs at a time. The key is an
-    aggregate. An event without an aggregate id has a lane to itself, with the key (None, id)."""
+    """A queue of the waiting events of one key, in id order, of which one runs at a time."""
+
+    # The key is an aggregate. An event without an aggregate id has a lane to itself, with the key (None, id).
 
     __slots__ = (
         "claim",
@@ -91,11 +92,13 @@ class Lane:
         self.started_at, self.current_event = now, event
 
     def clear_current(self) -> None:
-        """Record that no handler runs for this queue now, because its event's handler has ended."""
+        """Record that no handler runs for this queue now."""
+        # The handler of the lane's event has ended.
         self.current_event = None
 
     def note_done(self, event: DeliveredEvent) -> None:
-        """Record that the handler has finished this event, so that the event need not be set aside (parked)."""
+        """Record that the handler has finished this event."""
+        # The event need not be set aside (parked) then.
         self.done_rows.append(event.record)
 
     def take_first(self) -> DeliveredEvent:
@@ -122,13 +125,14 @@ class Lane:
         return taken[::-1]
 
     def park_waiting(self) -> None:
-        """Set aside (park) all waiting events, because an earlier event of the same key blocks them."""
+        """Move all waiting events to database rows, because an earlier event of the same key blocks them."""
         # Each parked event has a row of its own.
         for event in self.take_rest():
             self.partition.parked.park_behind(event)
 
     def would_overtake(self, event: DeliveredEvent) -> bool:
-        """Return True if this first event would run before an event of the same key with a lower id."""
+        """Return True if this event would run before an event of the same key with a lower id."""
+        # The event is the first of the lane.
         # That would be against the order of the events.
         chain = self.partition.parked.chains.get(self.key)
         if chain is None:
@@ -152,8 +156,9 @@ class Lane:
 # processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
 # row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """A queue for the new events of all keys of a partition, in id order. It costs less than a lane for each key. None
-    of the events is parked."""
+    """A queue for the new events of all keys of a partition, in id order."""
+
+    # It costs less than a lane for each key. None of the events is parked.
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
 
@@ -174,7 +179,8 @@ class SharedLane(Lane):
         self.in_hand, self._keys = events, NO_KEYS
 
     def runs_key(self, key: Key) -> bool:
-        """Return True if the runner of this shared lane may be handling an event of the key just now."""
+        """Return True if an event of this key may be running just now."""
+        # The runner of this shared lane handles the event.
         if not self.in_hand:
             return self.head is not None and key_of(self.build_event(self.head)) == key
         # Computed at most once for each list, and only if a caller asks.
@@ -187,8 +193,9 @@ class SharedLane(Lane):
 
 
 class Tenure(NamedTuple):
-    """One period in which this worker process owns a partition. No two tenures have the same epoch, so a message about
-    one cannot mean another."""
+    """One period in which this worker process owns a partition."""
+
+    # No two tenures have the same epoch, so a message about one cannot mean another.
 
     number: int
     epoch: int
@@ -220,8 +227,8 @@ class Partition:
         self.begin_reading(owned, now)
 
     def begin_reading(self, owned: OwnedPartition, now: float) -> None:
-        """Start to read the partition from its saved position. Its parked rows are unknown until `finish_loading` is
-        called."""
+        """Start to read the partition from its saved position."""
+        # Its parked rows are unknown until `finish_loading` is called.
         self._enter_phase(Phase.LOADING)
         self.epoch = owned.epoch
         # True while a transactional handler runs, whose transaction will save the partition.
@@ -239,18 +246,19 @@ class Partition:
         )
 
     def finish_loading(self, version: int) -> None:
-        """Record that the set-aside (parked) events are loaded, so that events of the partition may run."""
+        """Record that the failed or waiting events are loaded, so that events of the partition may run."""
         # The rows are as of this version. The loading phase ends.
         self.parked.version = version
         if self.phase is Phase.LOADING:
             self._enter_phase(Phase.RUNNING)
 
     def drain(self) -> None:
-        """Start no more handlers in this partition, to release it when the running handlers have ended."""
+        """Stop starting handlers in this partition, to release it when the running handlers have ended."""
         self._enter_phase(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """Forget all events that were read, after a lost connection. Handled and running events do not run again."""
+        """Forget all events that were read, to read them again after a lost connection."""
+        # Handled and running events do not run again.
         # Events that are done or running are remembered, so that no handler runs for them again. A drain starts over
         # once they have been read again. Running lanes stay, with an empty queue. A runner without the lock reads the
         # queue of a lane first, and then the incarnation. The incarnation changes first here, so a runner that sees the
@@ -308,7 +316,8 @@ class Partition:
         return self.predecessor is not None and self.predecessor.is_busy
 
     def may_begin(self) -> bool:
-        """Return True if handlers may start: the parked rows are known, and no handler of an earlier ownership runs."""
+        """Return True if handlers of this partition may start now."""
+        # The parked rows must be known, and no handler of an earlier ownership may run.
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
@@ -385,7 +394,7 @@ class Partition:
             self.payload_bytes.drop(ids)
 
     def raise_max_records(self) -> None:
-        """Raise by a quarter the maximum number of records in the next page of this partition."""
+        """Raise the maximum number of records in this partition's next page by a quarter."""
         # The last page had few enough bytes.
         assert self.max_records is not None
         self.max_records += self.max_records // 4 + 1
@@ -404,7 +413,9 @@ class Partition:
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
     def build_note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """Return the progress note for the partition's next save, or None if none is due."""
+        """Return the row that records how far the partition was read, to be saved with its position, or None if not
+        due."""
+        # The row is a progress note.
         # The note records how far the partition was read. There is none either if there is nothing new to note.
         # A note is always due with a release.
         if not self.last_save.note.needs_next_note(finished, now, release=release):
@@ -416,7 +427,7 @@ class Partition:
         return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
     def list_unstarted_charges(self) -> list[DeliveredEvent]:
-        """Return the events whose next attempt is saved already, but that will not start."""
+        """Return the events that will not start, although their next attempt is already counted in the database."""
         # Such an attempt is charged (saved before the run). The partition must be stopping.
         events = (event for lane in self.lanes.values() if not lane.is_running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.is_charged]

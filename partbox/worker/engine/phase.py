@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """The phase of a partition in its worker process, which decides whether events are read, started and saved."""
+    """The phase of an owned partition, which decides whether its events are read, started and saved."""
 
     LOADING = "loading"
     RUNNING = "running"

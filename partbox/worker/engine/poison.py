@@ -39,8 +39,10 @@ class _WaitingKey(NamedTuple):
 
 
 class Charges:
-    """The turns of events that may have killed a process. An attempt of such an event is saved (charged) before it
-    runs. At most `limit` charged rows run at once, and an accused row runs alone."""
+    """The turns of events that may have killed a process, of which only a few or a single one may run at once.
+
+    An attempt of such an event is saved (charged) before it runs. At most `limit` charged rows run at once, and an
+    accused row runs alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -82,7 +84,7 @@ class Charges:
         return False
 
     def take_next_trials(self) -> Iterator[tuple[Partition, Key]]:
-        """Remove and yield the keys whose first event may have killed a process and may run now."""
+        """Remove and yield the keys whose turn has come to run an event that may have killed a process."""
         # These keys are blocked by suspects that may be charged. Accused events, recorded as running at a death, come
         # first.
         self._prune_charged()
@@ -93,7 +95,7 @@ class Charges:
             yield from _take_next(self._other_keys, self._count_room())
 
     def take_keyless(self) -> set[int]:
-        """Remove and return the partitions with events that may have killed a process and may run now."""
+        """Remove and return the partitions whose turn has come to run events that may have killed a process."""
         # The suspect rows of the partitions block nothing, and may be charged now.
         self._prune_charged()
         accused = bool(self._accused_keys) or any(self.keyless_partitions.values())

@@ -10,11 +10,11 @@ from partbox.worker.engine.partition import Partition
 
 
 class PollGroups:
-    """The partitions that may be polled, grouped by how they are polled.
+    """The partitions that may be polled, grouped by how they are polled."""
 
-    `fresh` partitions are polled alone, others `together`, as `caught_up` or `behind`. `has_cut_page` is True if an
-    owned partition is in a cut page. Build the groups again after a full poll or a change of partitions, and at each
-    look while `has_cut_page`."""
+    # `fresh` partitions are polled alone, others `together`, as `caught_up` or `behind`. `has_cut_page` is True if an
+    # owned partition is in a cut page. Build the groups again after a full poll or a change of partitions, and at each
+    # look while `has_cut_page`.
 
     __slots__ = ("behind", "caught_up", "caught_up_bits", "fresh", "has_cut_page", "together")
 
@@ -27,18 +27,20 @@ class PollGroups:
         self.caught_up_bits = to_bits(self.caught_up)
 
     def keep_pages(self, shared: Page) -> None:
-        """Let partitions that are behind keep their current page as the start of their next poll."""
+        """Keep the current page of each partition that is behind as the start of its next poll."""
         # The `shared` page is kept as their own base before a quick poll moves the other partitions to a later page.
         for each in self.behind:
             each.cursor.keep_page(shared)
 
     def have_backlogs(self) -> bool:
-        """Return True if each partition that is behind has more unread records than its last page had room for."""
+        """Return True if every partition that is behind has more unread records than fit on one page."""
+        # The page is the last page of the partition.
         # None of the partitions may be in a cut page.
         return all(each.cursor.may_have_backlog and each.cursor.cut_page is None for each in self.behind)
 
     def count_backlogs(self) -> int:
-        """Return the number of partitions that have more unread records than their last page could hold."""
+        """Return the number of partitions that have more unread records than fit on one page."""
+        # The page is the last page of the partition.
         # Only the partitions polled together (in `together`) count.
         return sum(each.cursor.may_have_backlog for each in self.together)
 

@@ -20,8 +20,10 @@ SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that limit how much a worker reads ahead, in records except `window_bytes`. `window` and
-    `max_parked` bound one partition, and `max_waiting` the whole subscription."""
+    """The settings that limit how many records and bytes a worker reads ahead."""
+
+    # All are in records except `window_bytes`. `window` and `max_parked` bound one partition, and `max_waiting` the
+    # whole subscription.
 
     page: int
     window: int
@@ -34,8 +36,9 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """The calculation of how many records and bytes a process may still read into memory. Methods that take partitions
-    need the engine's lock."""
+    """The calculation of how many more records and bytes a process may read into memory.
+
+    Methods that take partitions need the engine's lock."""
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
@@ -91,7 +94,7 @@ class ReadBudget:
         return True
 
     def share_rooms(self, partitions: list[Partition], free_bytes: int) -> list[int]:
-        """Divide a poll among partitions: return how many new records each may read."""
+        """Return how many new records each partition may read in the next poll."""
         # The partitions that have a backlog share a page, so a few of them are read as fast as all.
         # All records together must fit into the free bytes.
         if not partitions:
@@ -112,22 +115,22 @@ class ReadBudget:
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
     def compute_late_cap(self, partitions: int, free_bytes: int) -> int:
-        """Return the maximum number of late records for each partition in a poll of this number of partitions."""
+        """Return how many late records (committed after higher ids) a poll may read from each partition."""
         # The maximum depends on the number of partitions.
         return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(free_bytes / self._mean_bytes / partitions)))
 
     def bytes_for_payloads(self, records: int, free_bytes: int) -> int:
-        """Return how many of the free bytes the large payloads of `records` records may take."""
+        """Return how many bytes of large payloads a page of this many records may contain."""
         # The payloads may take half of the bytes that the records leave, but at least 1 while any bytes are free.
         return max(int(free_bytes - records * self._mean_bytes) // 2, 1) if free_bytes > 0 else 0
 
     def is_window_full(self, partition: Partition) -> bool:
-        """Return True if no more of the partition may be read until some of its records are saved."""
+        """Return True if some of the partition's records must be saved before more may be read."""
         # The partition was read as far ahead of its saved cursor as its window, the bound on unsaved records, allows.
         return partition.progress.count_unsaved() >= self._window_of(partition)
 
     def is_greedy(self, partition: Partition, free_bytes: int) -> bool:
-        """Return True if the partition holds more payload bytes than are left for all partitions."""
+        """Return True if the large payloads of the partition take more bytes than are free for all partitions."""
         # Such a partition gets no more.
         return partition.payload_bytes.total > max(free_bytes, 0)
 
@@ -141,13 +144,14 @@ class ReadBudget:
         return sum(map(self._window_of, partitions))
 
     def note_timeout(self, rooms: Sequence[int]) -> None:
-        """Halve the size of the next poll after a poll for `rooms` records took too long."""
+        """Halve the maximum number of records of the next poll, because a poll took too long."""
         # The number of records is halved down to one record.
         self._max_records = max(1, sum(rooms) // 2)
         self._late_cap = max(1, (self._late_cap or cursor.MAX_LATE) // 2)
 
     def note_poll_in_time(self) -> None:
-        """Record that a poll came in time, and raise the limits again that slow polls had halved."""
+        """Raise the maximum size of polls again, because a poll was answered in time."""
+        # Slow polls had halved the limits.
         # The limits are raised by a quarter.
         if self._max_records is not None:
             self._max_records = _grow(self._max_records, self._page)
@@ -171,7 +175,7 @@ class ReadBudget:
         )
 
     def find_unshared_room(self, partition: Partition) -> int:
-        """Return how many new records one partition could read if no other partition shared the page."""
+        """Return how many new records a partition could read if it had a whole page to itself."""
         window = min(self._window, self._max_parked)
         return self._bounded_room(partition, window, window)
 

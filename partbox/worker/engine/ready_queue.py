@@ -13,7 +13,9 @@ SEARCHED = 4
 
 
 class RunQueue(Protocol):
-    """The event queues, one per key, that are ready for a runner. Every method needs the engine's lock."""
+    """The interface of the queue from which runners take the events to handle next.
+
+    It has event queues, one per key. Every method needs the engine's lock."""
 
     def __len__(self) -> int:
         """Return the number of event queues that are ready to run."""
@@ -29,14 +31,17 @@ class RunQueue(Protocol):
         ...
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Remove and return event queues, until `most` of their events can join a list for one handler."""
+        """Remove and return event queues, until `most` of their events can be handled in one call."""
+        # The list is for one handler.
         # `joining` counts the events of a lane that can join.
         ...
 
 
 class ReadyQueue:
-    """The event queues, one per key, that are ready to run. New events and due parked events share the handlers 2:1.
-    The caller holds the lock."""
+    """A queue of the events that are ready to run, with turns for new events and for retried or delayed events."""
+
+    # It has event queues, one per key. New events and due parked events share the handlers 2:1. The caller holds the
+    # lock.
 
     __slots__ = ("_bundle", "_rotation", "due_lanes", "new_lanes")
 

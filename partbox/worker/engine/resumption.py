@@ -59,7 +59,8 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.is_loaded for row in parked.list_blocking())
 
     def note_saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """Forget remembered events that a committed save has passed and that are not set aside (parked)."""
+        """Forget events that were remembered after a lost connection, once a committed save is past them."""
+        # Events that are set aside (parked) stay remembered.
         # An earlier save had them, so they do not come again.
         if not self._unconfirmed or not parked.are_rows_known or not parked.has_read_due:
             return

@@ -18,7 +18,9 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The changes that one save writes for a partition: its cursor, parked rows, and perhaps a progress note."""
+    """The changes that one save writes for a partition: its position, and the rows of failed or waiting events."""
+
+    # The position is the cursor. A progress note may be written too.
 
     partition: Partition
     incarnation: int
@@ -55,7 +57,9 @@ class PartitionSave(NamedTuple):
 
 
 class UnsavedWork(NamedTuple):
-    """The work that waits for the next save, in partitions and finished records, and whether it is urgent."""
+    """The amount of work that waits for the next save, and its urgency."""
+
+    # It is counted in partitions and finished records.
 
     partition_count: int
     finished_count: int
@@ -69,7 +73,9 @@ class UnsavedWork(NamedTuple):
 
 # Each method is a single critical section, so the content of a save belongs to one moment, and so does its commit.
 class Saves:
-    """The operations of the saver, the thread that saves cursors and set-aside (parked) events to the database."""
+    """The operations of the saver, the thread that writes positions and failed or waiting events to the database.
+
+    The positions are cursors, and the events are parked."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -77,7 +83,8 @@ class Saves:
 
     @property
     def has_waiting_suspects(self) -> bool:
-        """True if events that may have killed a process wait for a save before they run. Needs no lock."""
+        """True if events that may have killed a process wait for a save before they run."""
+        # This needs no lock.
         # The save gives them their turn to run.
         return self._state.charges.has_waiting
 
@@ -105,7 +112,8 @@ class Saves:
     # The poller's thread takes lost partitions away meanwhile.
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Return the saves without those of partitions that this process has lost since they were gathered."""
+        """Remove the saves of partitions that this process no longer owns, and return the others."""
+        # The partitions were lost since the saves were gathered.
         return [save for save in saves if not save.partition.is_lost]
 
     @under_lock
@@ -124,7 +132,7 @@ class Saves:
     # The poller's thread adds and drops partitions meanwhile.
     @under_lock
     def advance_idle(self, before: float) -> None:
-        """Request a save of each partition that was last saved before `before`, to advance idle positions."""
+        """Request a save of each partition that was last saved before `before`, to keep its saved position current."""
         # The cursors of idle partitions move on in the database.
         for partition in self._state.partitions.values():
             if partition.last_save.saved_at < before and not partition.is_stopping:
@@ -163,7 +171,7 @@ def gather_save(partition: Partition, now: float) -> PartitionSave:
 
 
 def build_save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
+    """Return the arguments of the save statement: positions, rows to write, and ids of rows to delete."""
     parks = (pending.parked_save for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (

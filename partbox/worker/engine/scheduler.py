@@ -25,7 +25,7 @@ LANE_COST = 0.00002
 
 
 class NoLane(Enum):
-    """The reason why a runner that asks for a queue of events gets none."""
+    """The reason why a runner gets no events to handle."""
 
     IDLE = "no lane is ready"
     WATCH = "no lane is ready, and a shared lane runs that may have to be split"
@@ -35,7 +35,9 @@ class NoLane(Enum):
 
 
 class LaneProgress(NamedTuple):
-    """The start time of the current event of a running shared queue, and the number of events that wait behind it."""
+    """The start time of a queue's current event, and the number of events that wait behind that event.
+
+    The queue is a running shared lane."""
 
     # Monotonic seconds.
     started_at: float
@@ -43,8 +45,9 @@ class LaneProgress(NamedTuple):
 
 
 class WatchedLanes(NamedTuple):
-    """A snapshot, taken at the time `checked_at`, of running shared queues (for events of all keys) in which a slow or
-    waiting handler may hold up events of other keys."""
+    """A snapshot of running queues in which a slow or waiting handler may hold up events of other keys.
+
+    It is taken at the time `checked_at`. The queues are shared lanes, for events of all keys."""
 
     # Monotonic seconds.
     checked_at: float
@@ -75,8 +78,10 @@ class WatchedLanes(NamedTuple):
 # (`split_if_waiting`). A task of the loop that finds no lane knows that all running lanes wait, since only one task
 # computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
-    """The scheduler that gives queues of events of one key to runner threads, the event loop and the transactor.
-    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers."""
+    """The scheduler that gives events to runner threads, the event loop and the transactor.
+
+    It gives lanes, which are queues of events of one key. `shared_lanes` is true if new events may wait in shared
+    lanes, which depends on the kinds of the handlers."""
 
     # The method that takes a lane whose next event is transactional. `Transactions` sets it. The caller holds the lock.
     queue_transactional: Callable[[Lane], object]
@@ -167,7 +172,8 @@ class LaneScheduler:
 
     @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
-        """Split shared queues in which slow handlers hold up other keys. Return the queues that still block."""
+        """Split queues in which a slow handler holds up events of other keys. Return the queues to check next time."""
+        # The queues are shared lanes.
         # Slow or waiting handlers held up events at the check `before` and still do. The returned shared lanes are for
         # the next check. `in_time` is true if the watcher got the interpreter at once.
         # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
@@ -197,7 +203,7 @@ class LaneScheduler:
         return WatchedLanes(now, in_time, shared_lanes)
 
     def split_if_waiting(self, shared_lane: SharedLane, now: float) -> None:
-        """Let events of other keys run while an async handler waits, by splitting its shared queue."""
+        """Split a shared queue while its async handler waits, so that events of other keys can run."""
         # The shared lane is split into lanes by key, if a slot is free for them.
         if self._concurrency > 1 and (self.can_watch or (shared_lane.queue and self._has_free_runner)):
             # No runner may take the shared lane while the lane is split.
@@ -238,14 +244,15 @@ class LaneScheduler:
     # The lane leaves this runner and joins the transactor's queue in one step.
     @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
-        """Mark a running event queue because its next event must run in a transaction."""
+        """Let the transactor take over an event queue, because its next event must run in a transaction."""
+        # The lane is running.
         # The lane goes to the transactor when it ends, because its next event has a transactional handler.
         # Read when the lane ends.
         self._transactional_lanes.add(lane)
 
     @under_lock
     def stop(self) -> None:
-        """Start no more handlers in this process."""
+        """Stop starting handlers in this process."""
         # Runners exit when their current handlers have ended.
         self._is_stopped = True
         # Under the lock, each runner either sees the stop when it looks, or counts as idle and is called here.
@@ -319,7 +326,8 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Set aside slow events of partitions that can read no more. The caller holds the lock."""
+        """Move slow events of these partitions to database rows, so that more can be read. The caller holds the
+        lock."""
         # The partitions have full windows, and parking the slow events lets their cursors move on. A running event is
         # slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well.
         late = now - SLOW_AFTER
@@ -333,12 +341,13 @@ class LaneScheduler:
                 self.limited_queue.note_evicted(limit_key, lane, self._outcomes.evict_lane(lane, delay, now))
 
     def begin_transactional(self, lane: Lane, now: float) -> None:
-        """Mark an event queue as running in the transactor. The caller holds the lock."""
+        """Mark an event queue as running in a transaction. The caller holds the lock."""
         # The transactor handles events in transactions. Other lanes run in a runner.
         self._begin_lanes([lane], now)
 
     def end_transactional(self, lane: Lane) -> None:
-        """End the run of an event queue in the transactor. The caller holds the lock."""
+        """Record that an event queue no longer runs in a transaction. The caller holds the lock."""
+        # The transactor has run the lane.
         # If the lane has more events, they stay with the transactor.
         self._transactional_lanes.add(lane)
         self._end_lanes([lane])

@@ -6,8 +6,9 @@ MAX_TYPES = 64
 
 
 class SharedLaneTypes:
-    """The set of event types that may occur in a shared queue. It has all types of the waiting events, and perhaps
-    others. `known_types` is None if there are too many."""
+    """The event types that may occur in a queue of events of all keys."""
+
+    # It has all types of the waiting events, and perhaps others. `known_types` is None if there are too many.
 
     __slots__ = ("known_types",)
 

@@ -6,8 +6,10 @@ CONFIRM_WITHIN = 10
 
 
 class SplitPeriod:
-    """A period in which new events are queued by key at once, without a shared queue. The split of a shared lane begins
-    the period, which doubles if the last one ended just before."""
+    """A period in which the events of each key get a queue of their own, because a slow handler held up other keys."""
+
+    # New events are queued by key at once, without a shared queue. The split of a shared lane begins the period, which
+    # doubles if the last one ended just before.
 
     __slots__ = ("_ends_at", "_length", "is_active")
 
@@ -17,7 +19,8 @@ class SplitPeriod:
         self._ends_at = 0.0
 
     def begin(self, now: float) -> None:
-        """Start a period without shared queues at `now` (monotonic seconds), unless one is active."""
+        """Start a period in which the events of each key get a queue of their own, unless such a period is active."""
+        # `now` is in monotonic seconds.
         # A lane may be split needlessly: its runner waited for the interpreter or a processor, and its handlers never
         # wait. Lanes cost several times as much as such handlers, so the first period is short. If handlers do wait,
         # the lane is split again after each period, and soon nearly all events get lanes at once.

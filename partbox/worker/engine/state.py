@@ -23,8 +23,9 @@ def _ignore(*_: object, **__: object) -> None: ...
 
 @dataclass(slots=True)
 class WakeCalls:
-    """The callbacks by which the engine wakes other threads of the process. The engine's lock may be held during a
-    call, so a callback must not block or take the lock."""
+    """The callbacks by which the engine wakes other threads of the process.
+
+    The engine's lock may be held during a call, so a callback must not block or take the lock."""
 
     # Wakes the poller: there is room to read more.
     wake_poller: Callable[[], object] = _ignore
@@ -47,7 +48,9 @@ class WakeCalls:
 
 
 class EngineState:
-    """The lock, partitions and wake-up times that the engine's parts share. Every method needs `lock` to be held."""
+    """The lock, partitions and wake-up times that all parts of the engine share.
+
+    Every method needs `lock` to be held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
@@ -99,7 +102,7 @@ class EngineState:
         return self.partitions.get(partition.number) is partition
 
     def schedule_wakeup(self, partition: Partition, key: Key) -> None:
-        """Schedule a check of a key's set-aside events for the time at which the first may run."""
+        """Schedule a check of a key's failed or waiting events for the time at which the first may run."""
         # Nothing is scheduled if there is no such time.
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
@@ -107,7 +110,7 @@ class EngineState:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
-        """Remove and return the next partition and key with set-aside events to run at `now`, or None."""
+        """Remove and return the next partition and key whose failed or waiting events may run at `now`, or None."""
         # `now` is in monotonic seconds. If handlers of the partition may not start yet, the key comes again
         # `RECHECK_AFTER` seconds later.
         while self._wakeups and self._wakeups[0][0] <= now:
@@ -120,14 +123,15 @@ class EngineState:
         return None
 
     def put_back_rows(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """Mark loaded but unused set-aside events of a key as waiting again."""
+        """Let loaded events of a key wait again, because they were not used."""
+        # The events are parked.
         # The time at which these parked rows may run is scheduled.
         for row in rows:
             row.put_back()
         self.schedule_wakeup(partition, key)
 
     def wake_next_trials(self) -> None:
-        """Schedule the keys whose events may have killed a process and have their turn to run now. Wake the poller."""
+        """Schedule the events that may have killed a process and whose turn to run has come. Wake the poller."""
         # The rows of these suspects are charged before they run.
         if self.charges.has_waiting:
             for partition, key in self.charges.take_next_trials():
@@ -135,7 +139,8 @@ class EngineState:
             self.wakes.interrupt_poller()
 
     def park_followers(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """Set aside (park) the waiting events of these keys, because an earlier event blocks them."""
+        """Move the waiting events of these keys to database rows, because an earlier event blocks them."""
+        # The events are parked (set aside).
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.is_caught_up():
@@ -148,5 +153,5 @@ class EngineState:
         return self.has_backlog or bool(self._wakeups)
 
     def find_next_wakeup(self) -> float | None:
-        """Return the earliest time (monotonic seconds) at which set-aside events may run, or None."""
+        """Return the earliest time (monotonic seconds) at which failed or waiting events may run, or None."""
         return self._wakeups[0][0] if self._wakeups else None

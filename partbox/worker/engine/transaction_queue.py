@@ -14,8 +14,10 @@ EventFilter = Callable[[DeliveredEvent], bool]
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The lanes of one partition that wait for the transactor: lanes with a new event at the head, by its id, and lanes
-    with a parked event."""
+    """The events of one partition that wait for a database transaction, in one queue for each event key."""
+
+    # A queue (lane) with a new event at its head is stored under the id of that event. Queues whose first event was set
+    # aside in a row of its own (parked) are stored apart.
 
     new_lanes: dict[int, Lane] = field(default_factory=dict)
     parked_lanes: dict[Lane, None] = field(default_factory=dict)
@@ -50,7 +52,8 @@ class _PartitionQueue:
         return self.new_lanes.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return lanes whose first event was parked or read again since they joined the queue."""
+        """Remove and return the event queues whose first event is no longer the event that they were added for."""
+        # The event was parked or read again since the lane joined the queue.
         new = [id for id, lane in self.new_lanes.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked_lanes if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
@@ -59,7 +62,8 @@ class _PartitionQueue:
 
 
 class TransactionQueue:
-    """The event queues that wait for a transaction, by partition in the order of turns. The caller holds the lock."""
+    """The waiting list of events that need a database transaction, with partitions in the order of their turns. The
+    caller holds the lock."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _PartitionQueue] = {}
@@ -77,7 +81,8 @@ class TransactionQueue:
         self._queues.clear()
 
     def put_lowest_first(self) -> int | None:
-        """Give the next turn to the partition with the lowest waiting record id. Return that id or None."""
+        """Give the next transaction to the partition with the oldest waiting event. Return the event's id, or None."""
+        # The oldest event has the lowest record id.
         heads = {partition: queue.find_lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
@@ -115,7 +120,8 @@ class TransactionQueue:
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:
-        """Remove and return event queues whose first event was set aside or read again, so that they stop waiting."""
+        """Remove and return the event queues whose first event is no longer the event that they were added for."""
+        # These lanes must stop waiting for a transaction.
         # The event was parked or read again since the lane joined the queue.
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
 

@@ -19,8 +19,10 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """The stage of a transaction in which handlers run. ENDING: the outcomes of its events are recorded, and its save
-    is sent. SAVED: the save is answered, the commit is not. CONDEMNED: a connection was lost while its handlers ran."""
+    """The stages of a database transaction in which event handlers run, from the first handler to the end."""
+
+    # ENDING: the outcomes of its events are recorded, and its save is sent. SAVED: the save is answered, the commit is
+    # not. CONDEMNED: a connection was lost while its handlers ran.
 
     RUNNING = "running"
     ENDING = "ending"
@@ -39,11 +41,13 @@ _NEXT = {
 
 
 class CalledOffError(Exception):
-    """The error that keeps a transaction from being committed: its events were read anew or have another owner."""
+    """The error that stops a commit, because a connection was lost, or the events were read again or have another
+    owner."""
 
 
 class RunOutcome(NamedTuple):
-    """The result of an event that has run in a transaction, with its lane. The verdict is None if the event is done."""
+    """The result of running one event in a transaction. `verdict` is None if the event is done, else says what
+    follows."""
 
     lane: Lane
     event: DeliveredEvent
@@ -51,8 +55,10 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """The state of one transaction in which handlers run: its stage, lanes, events and outcomes. `conn`, `instance_id`
-    and `kind` are opaque values of the transactor."""
+    """The state of one transaction in which handlers run: the events taken so far, their outcomes, and its stage."""
+
+    # `lanes` are the queues of its events. `conn`, `instance_id` and `kind` are opaque values of the transactor, the
+    # thread that runs transactions.
 
     __slots__ = (
         "conn",
@@ -88,8 +94,10 @@ class OpenTransaction:
 
 
 class Transactions:
-    """The operations for running handlers and saving their progress in one database transaction. The transactor uses
-    them. Each is one critical section: other threads lose, save and condemn meanwhile."""
+    """The bookkeeping for transactions in which event handlers run and their progress is saved.
+
+    The transactor, the thread that runs these handlers, uses it. Each operation is one critical section, because other
+    threads lose partitions, save progress and condemn transactions meanwhile."""
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -203,7 +211,7 @@ class Transactions:
     # The event may be parked while it runs, or put back, but never both.
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that the effects of one event were rolled back. Return False if the event was parked meanwhile."""
+        """Record that the changes of one event were rolled back. Return False if the event was set aside meanwhile."""
         # If the result is True, the caller puts the event back. An event that was set aside is parked.
         # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
         # event, and its partition has the next turn.
@@ -215,7 +223,7 @@ class Transactions:
 
     @under_lock
     def record_outcomes(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
-        """Record the results of all events of a transaction, and return the saves to commit with it."""
+        """Record the results of a transaction's events, and return the progress to save in the same commit."""
         # CalledOffError is raised if the transaction must not commit. RuntimeError is raised if a cursor would not pass
         # the effects.
         if transaction.stage is Stage.CONDEMNED:
@@ -240,12 +248,14 @@ class Transactions:
     # `suspend` decides by the stage.
     @under_lock
     def note_saved(self, transaction: OpenTransaction) -> None:
-        """Record that the save statement of the transaction was answered, so that its commit comes next."""
+        """Record that the transaction has saved its progress, so that only its commit is left."""
+        # The save statement was answered.
         transaction.enter_stage(Stage.SAVED)
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """Record that the transaction is committed with these saves, and end its event queues."""
+        """Record that the transaction has committed, and let the queues of its events go on."""
+        # The transaction was committed with `saves`. Its lanes are ended, so that other runners may take them.
         # The saver may then save their partitions again.
         note_committed(self._state, saves, now)
         partitions, undone_partition = _partitions_of(transaction), transaction.undone_partition
@@ -264,7 +274,8 @@ class Transactions:
     # The lanes end here, or in `set_connection` or `suspend`, never in both.
     @under_lock
     def note_failed(self, transaction: OpenTransaction) -> Stage:
-        """Stop all transactions after a rollback or an unanswered COMMIT. Return the stage in which this one failed."""
+        """Stop all transactions after this transaction has failed. Return the stage in which it failed."""
+        # The transaction was rolled back, or its COMMIT was not answered.
         # Transactions stay stopped until the saved cursors are read. CONDEMNED is returned if `suspend` waits for the
         # end of this transaction.
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
@@ -302,7 +313,7 @@ class Transactions:
 
     @under_lock
     def evict_slow(self, now: float) -> None:
-        """Set aside slow events of partitions with events that wait for a transaction."""
+        """Set aside running events that are slow, in partitions where other events wait for a transaction."""
         # The slow events are parked. Waiting lanes whose first event was parked or read again are ended.
         self._scheduler.evict_slow(self._queue.list_partitions(), now)
         for lane in self._queue.take_stale():
@@ -310,8 +321,8 @@ class Transactions:
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Let a lane wait for a transaction if its first event needs one, or for a runner. The caller holds the
-        lock."""
+        """Queue events of one key (a lane) to run in a transaction if the first event needs one, else without. The
+        caller holds the lock."""
         # A lane whose first event has a transactional handler goes to the transactor.
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)

@@ -13,10 +13,10 @@ from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
-    """The changes of ownership that a check of the database requires: end the `lost_tenures` tenures, drain the
-    `surplus_partitions` partitions, take up the `unknown_partitions` partitions with their epochs, and claim free
-    partitions if `may_claim`
-    is True."""
+    """The changes to the partitions of this process that a check of the database has found necessary."""
+
+    # The tenures (periods of ownership) in `lost_tenures` end, the `surplus_partitions` are drained, the
+    # `unknown_partitions` are taken up with their epochs, and free partitions are claimed if `may_claim` is True.
 
     lost_tenures: list[Tenure]
     surplus_partitions: list[int]
@@ -39,7 +39,8 @@ def decide_changes(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]
 
 
 def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
-    """Return the partitions whose parked rows have changed since they were loaded, with the versions to load."""
+    """Return the partitions whose rows of failed or waiting events must be loaded again, with the versions to load."""
+    # These parked rows have changed since they were loaded.
     # The rows were changed by a command, or could not be loaded before.
     known = {
         each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
@@ -52,7 +53,8 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
 
 
 def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Return the handler limits that result from operators' settings `given` over the `declared` limits."""
+    """Return the limits of the handlers in `given`, which combine operators' settings with the declared limits."""
+    # The settings of operators override the declared limits.
     # None keeps a declared bound, and infinity removes it.
     found = {}
     for handler, (rate, at_once) in given.items():

@@ -28,11 +28,11 @@ TAKEOVER = (
 
 
 class Tick(NamedTuple):
-    """The result of one periodic check of the partitions in the database.
+    """The result of one periodic check of the partitions in the database."""
 
-    `due_partitions` lists the partitions with a due parked row, and `next_due_in` is the seconds until the next one.
-    `is_calm` is True if nothing has changed since the last check. The result is empty for a process without an
-    identity."""
+    # `due_partitions` lists the partitions with a due parked row, and `next_due_in` is the seconds until the next one.
+    # `is_calm` is True if nothing has changed since the last check. The result is empty for a process without an
+    # identity.
 
     idle_check: IdleCheck | None
     due_partitions: list[int]
@@ -161,7 +161,8 @@ class Ownership:
         self._claims.drain_all(time.monotonic())
 
     def note_leaving(self, conn: Connection[Any]) -> None:
-        """Record once in the database that this process ends on purpose, so that its events are not suspected."""
+        """Record in the database that this process ends on purpose, so that its events are not blamed for a crash."""
+        # This is recorded once for each instance id.
         # Otherwise the events would be suspected of killing the process. The supervisor records the same, unless it
         # died.
         if self.instance_id is not None and self._leaving_noted != self.instance_id:

@@ -67,8 +67,11 @@ class RecordIds(Sequence[tuple[int, int]]):
 
 
 class PollRequest(NamedTuple):
-    """The parameters of one query for event records with ids above `lo` and up to `hi`. `cursors` and `read_requests`
-    are in the order of `credit.partitions`. `is_alone`: the partitions were just claimed by this process."""
+    """The parameters of one query for new event records of several partitions."""
+
+    # The records have ids above `lo` and up to `hi`. `cursors` (the positions up to which events were read) and
+    # `read_requests` are in the order of `credit.partitions`. `is_alone`: the partitions were just claimed by this
+    # process.
 
     credit: Credit
     cursors: list[Cursor]
@@ -81,8 +84,10 @@ class PollRequest(NamedTuple):
 
 
 class FullReader:
-    """A reader of event records of any set of partitions, page by page. `is_calm` is True while the last page was small
-    enough for a quick poll."""
+    """A reader that fetches the event records of any partitions from the database, page by page.
+
+    `is_calm` is True while the last page was small enough for a quick poll, which is one cheap query for all partitions
+    that are up to date."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits

@@ -24,8 +24,9 @@ JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
-    """A thread with a database connection that listens for notifications of new events, and connects again after each
-    loss. Only the poller's thread uses this class, except for `_run` and its callees. `is_hearing`: a probe (a test
+    """A thread that keeps a connection open for notifications of new events, and connects again after each loss.
+
+    Only the poller's thread uses this class, except for `_run` and its callees. `is_hearing`: a probe (a test
     notification) has arrived, and the connection was not lost since."""
 
     def __init__(self, context: Context) -> None:
@@ -101,7 +102,7 @@ class Listener:
         return called
 
     def handle_notification(self, payload: str) -> None:
-        """Handle one notification, and wake the poller if it concerns this process."""
+        """Read the payload of one notification, and wake the poller if the notification concerns this process."""
         # The notification is the awaited probe, or a ring for all, for one partition, for all sleepers (`RING_BACK`),
         # or for a changed plan or changed parked rows.
         if payload == self._probe_awaited:

@@ -46,7 +46,7 @@ class LogReader:
         self.forget_session()
 
     def forget_session(self) -> None:
-        """Forget all cursors and snapshots that were read in the last database session."""
+        """Forget all read positions and snapshots of the last database session."""
         # A server that has crashed or was restored may use ids and transaction ids again.
         self._horizon = Horizon()
         self._idle_checked_at = self._read_at = self._credit_at = self._followed_at = 0.0
@@ -62,7 +62,7 @@ class LogReader:
         self.discard_groups()
 
     def discard_groups(self) -> None:
-        """Discard the grouping of partitions into caught-up, behind and new ones; the next read makes a new one."""
+        """Make the next read sort the partitions anew into caught-up, lagging and newly claimed partitions."""
         # Some partitions may have come, gone, begun to drain, or changed their mode.
         self._groups: PollGroups | None = None
 
@@ -73,7 +73,8 @@ class LogReader:
         return self._horizon.list_open_xids()
 
     def take_tick_check(self, tick_check: IdleCheck) -> None:
-        """Reuse the check for new records that a periodic statement has just made, in the next read."""
+        """Store the result of a check for new records, so that the next read need not repeat the check."""
+        # A periodic statement, the tick, has just made the check.
         # `tick_check` is the result of this statement. The next read then needs no check of its own.
         self._horizon.add_fence(tick_check.fence)
         self._idle_checked_at = time.monotonic()

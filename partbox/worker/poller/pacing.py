@@ -21,8 +21,10 @@ OTHERS_PAUSE = 0.010
 
 
 class Pacer:
-    """The control of the pause between two polls, and of the flag by which sleeping workers ask publishers for
-    notifications. Any thread may call `reset_pause` and `stop`; all else is for the poller's thread."""
+    """The control of how long a worker waits between two polls, and of whether publishers notify the worker.
+
+    Sleeping workers ask publishers for notifications by a flag. Any thread may call `reset_pause` and `stop`; all else
+    is for the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self.listener = Listener(context)

@@ -29,8 +29,10 @@ MAX_IN_MEMORY = 400
 
 
 class ParkedReader:
-    """A reader of events that were set aside (parked) in rows of their own and are due to run again. Only the poller's
-    thread uses it. The engine decides whose turn it is (`engine.parked_scheduler`)."""
+    """A reader of events that have failed or were delayed, and are due to run again.
+
+    These events were set aside (parked) in rows of their own. Only the poller's thread uses this class. The engine
+    decides whose turn it is (`engine.parked_scheduler`)."""
 
     def __init__(self, context: Context, payloads: PayloadFetcher, reports: EventReports) -> None:
         self._context = context
@@ -43,7 +45,8 @@ class ParkedReader:
         self._schema = context.schema
 
     def fetch_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Fetch and queue parked events that may run now and that block later events of the same key."""
+        """Fetch and queue the events that may run again now and that hold up later events of the same key."""
+        # These events are parked, which means set aside in rows of their own.
         # The later events of the key that may follow them are fetched and queued too.
         if me is None:
             return
@@ -65,7 +68,9 @@ class ParkedReader:
         self._report_buried(self._parked_scheduler.queue_woken(woken, bodies, dead))
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Fetch and queue parked events that are due and block no later events. Return True if there may be more."""
+        """Fetch and queue the set-aside events that are due and hold up no other event. Return True if there may be
+        more."""
+        # These events are parked, which means set aside in rows of their own.
         # Only the partitions `numbers` are searched.
         asked = self._parked_scheduler.build_due_query(numbers, self._row_limit // 2)
         room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line_count - len(asked.ids_in_memory))

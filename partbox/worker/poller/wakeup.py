@@ -12,8 +12,10 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """An event that any thread can set to wake one waiting thread, by means of a socket pair. The pair is made at the
-    first wait, so a worker that never starts opens nothing. This is not the flag of the bell."""
+    """An event that any thread can set to wake one waiting thread, which may wait for a socket at the same time.
+
+    A socket pair wakes the thread. The pair is made at the first wait, so a worker that never starts opens nothing.
+    This is not the flag of the bell, by which workers ask publishers for notifications."""
 
     def __init__(self) -> None:
         # True if the poller was woken for another reason than room to read more, so it does not go on to the next page.

@@ -17,9 +17,10 @@ RENEW_INTERVAL = 3_600.0
 
 
 class HandledTypes(ProcessNote):
-    """A database note of the event types that a process handles, written before the process reads, and only if it
-    ignores other types. The note tells whether a process that passed an event had a handler for it, without a row per
-    ignored event."""
+    """A record in the database of the event types that a process handles, if the process ignores all other types."""
+
+    # It is written before the process reads events. It tells whether a process that passed an event had a handler for
+    # that event, without a row per ignored event.
 
     text = "the event types with a handler could not be recorded, which is tried again: %s"
 

@@ -20,8 +20,10 @@ MAX_NAME_LENGTH = 100  # characters
 
 
 class LimitNotes(ProcessNote):
-    """A database note of the rate and concurrency limits of a process's handlers, and of waiting events. It lists
-    limits in force, and declared limits that were lifted."""
+    """A record in the database of the rate and concurrency limits of a process's handlers, and of events that wait for
+    them."""
+
+    # It lists the limits in force, and declared limits that were lifted.
 
     text = "limits and waiting events could not be recorded, which is tried again: %s"
 

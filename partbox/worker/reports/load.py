@@ -12,8 +12,10 @@ BRAKE_TEXT = (
 
 
 class LoadReport:
-    """The reporter of a process's load, and of partitions that read nothing new because they have too many parked
-    records (failed events). Only the poller's thread uses this class."""
+    """The reporter of a process's load, and of partitions that stop reading because too many of their events failed.
+
+    Failed events are kept in parked records, whose number is limited by `max_parked`. Only the poller's thread uses
+    this class."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

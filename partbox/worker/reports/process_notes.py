@@ -81,7 +81,7 @@ HandlerRun = tuple[float, Lane, DeliveredEvent]
 
 
 class LongRuns(ProcessNote):
-    """A database note of the handlers of a process that have been running for long, the longest first."""
+    """A record in the database of the handlers of a process that have been running for long, the longest first."""
 
     text = "long-running handlers could not be recorded, which is tried again: %s"
 
@@ -133,8 +133,10 @@ class _SinkTotals:
 
 
 class TrafficObserver(Observer):
-    """An observer that sums up the messages, retries and errors of each sink. One thread per sink writes its sums, and
-    any thread may read them."""
+    """An observer that sums up the messages, retries and errors of each sink, a handler that sends events to another
+    system.
+
+    One thread per sink writes its sums, and any thread may read them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._totals: dict[str, _SinkTotals] = {}
@@ -175,7 +177,8 @@ class TrafficObserver(Observer):
 
 
 class SinkNotes(ProcessNote):
-    """A database note of the messages that each sink of a process has sent, and of its error if it fails."""
+    """A record in the database of the messages sent by each sink (a handler that sends events elsewhere), and of its
+    current error."""
 
     text = "the messages sent by sinks could not be recorded, which is tried again: %s"
 

@@ -31,7 +31,8 @@ class BatchRunner:
         self._settlement = settlement
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Call a sync batch handler with one list of events. Return the other lanes that gave events to the list."""
+        """Call a sync batch handler with a list of waiting events. Return the other event queues that the list was
+        filled from."""
         # The handler runs in this thread. The events come from `lane` (the queue of events of one key) and other lanes.
         # The caller must end the returned lanes together with `lane`.
         slices, others = self._gather_batch(lane, endpoint)
@@ -45,7 +46,8 @@ class BatchRunner:
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """Call an async batch handler with one list of events. Return the other lanes that gave events to the list."""
+        """Call an async batch handler with a list of waiting events. Return the other event queues that the list was
+        filled from."""
         # The handler runs in the event loop, within its timeout. The events come from `lane` and other lanes. The
         # caller must end the returned lanes together with `lane`.
         slices, others = self._gather_batch(lane, endpoint)

@@ -121,9 +121,11 @@ class AsyncRunners:
 
 
 class RunnerSetup(NamedTuple):
-    """The objects that are shared by the threads and tasks that run events: the queue that chooses the next lane (the
-    events of one key), the event loop, and the seconds of a time slice. `shared_lanes` allows new events of all keys of
-    a partition to wait in one shared lane."""
+    """The objects and settings that all threads and tasks of a worker share for running events."""
+
+    # `queue` chooses the next lane (the queue of events of one key), `loop` is the event loop, and `slice_seconds` is
+    # the length of a time slice. `shared_lanes` allows new events of all keys of a partition to wait in one shared
+    # lane.
 
     queue: RunQueue
     loop: EventLoop
@@ -181,8 +183,8 @@ class Dispatcher:
             )
 
     def join(self, until: float) -> bool:
-        """Wait until `until` (monotonic seconds) for all handlers to end, then cancel the async handlers. Return False
-        if some still run. The event loop goes on until `close`."""
+        """Wait until `until` for handlers to end, then cancel the async handlers. Return False if some still run."""
+        # `until` is in monotonic seconds. The event loop goes on until `close` is called.
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         cancelled = self._loop.cancel_handlers(max(0.0, until - time.monotonic()))
@@ -201,7 +203,8 @@ class Dispatcher:
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """Return the lanes (queues of one key) whose events run now, and report long runs to the supervisor."""
+        """Return the event queues whose handlers run now, and tell the supervisor since when handlers run or hang."""
+        # A lane is the queue of events of one key.
         # The process's slot gets the time since when the oldest handler runs, and since when all runners hang.
         running = self._scheduler.list_running()
         oldest = min((lane.started_at for lane in running), default=0.0)
@@ -215,7 +218,8 @@ class Dispatcher:
         return running
 
     def run_time_slice(self, lanes: list[Lane]) -> list[Lane]:
-        """Run events of `lanes` in this thread for one time slice. Return the lanes that the caller must end."""
+        """Run events of these queues (lanes) in this thread for one time slice. Return the queues that the caller must
+        give back."""
         # Each lane holds the events of one key.
         return self._run_slice(lanes, self._settlement.reports.build_tally())
 

@@ -40,8 +40,8 @@ OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
 class RunKind(Enum):
-    """The ways to run events of a handler: in a thread, in the event loop, in lists, in a database transaction, or one
-    event per start permission under a rate or concurrency limit."""
+    """The ways to run a handler's events: in a thread, in the event loop, in lists, in a transaction, or under a
+    limit."""
 
     # By the runner of the lane.
     SYNC = "sync"
@@ -57,11 +57,11 @@ class RunKind(Enum):
 
 class Endpoint:
     """A registered handler as one worker process calls it, with its interceptors and its circuit breaker. Any thread
-    may use it.
+    may use it."""
 
-    `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an event
-    whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the handler,
-    or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit."""
+    # `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an
+    # event whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the
+    # handler, or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit.
 
     __slots__ = (
         "_circuit",
@@ -113,7 +113,7 @@ class Endpoint:
         self.set_run_kind(self.kind)
 
     def set_context(self, context: Context) -> None:
-        """Set the context of context variables in which the handler runs from now on."""
+        """Set the context variables that the handler sees from now on."""
         # Each event gets a copy of its own, so that context variables set for one event are not seen by others.
         # `context` makes the copy, in which `first_step` is run. The transactor runs `wrapped_call` in the copy, within
         # a savepoint.
@@ -152,7 +152,7 @@ class Endpoint:
             return Deferral(self._compute_wait(now), reason, is_wait=True)
 
     def build_deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
-        """Return the next state of an event that the open circuit breaker refused: it is tried later."""
+        """Return the decision to try an event later, because the circuit breaker refuses calls of its handler."""
         # The attempt is not counted.
         return self._judge_certain(event.attempt - 1, refusal)
 
@@ -170,9 +170,10 @@ class Endpoint:
     def judge(
         self, event: DeliveredEvent, result: object, started: float | None = None, *, counts_failure: bool = True
     ) -> Verdict | None:
-        """Decide by the handler's result if an event is retried, deferred or dead. Return None if it is done. `result`
-        is the value that the handler returned, or the error that it raised. `started` is in monotonic seconds. Never
-        raises, not even for a result whose own methods raise."""
+        """Decide by the handler's result whether an event is retried, deferred or given up (dead). Return None if the
+        event is done."""
+        # `result` is the value that the handler returned, or the error that it raised. `started` is in monotonic
+        # seconds. Nothing is raised, not even for a result whose own methods raise.
         # With `counts_failure` False the circuit does not count a failure, because another event of the list has
         # counted it.
         return self._judge_traced(

@@ -32,8 +32,9 @@ CLOSE_TIMEOUT = 2.0  # seconds for the close of one client
 
 @dataclass(slots=True, eq=False)
 class SuspendedHandler:
-    """The coroutine of an async handler that waits, and the future that it waits for. The coroutine has run up to its
-    first suspension. `context` is set by the function that ran the first step."""
+    """An async handler that has run up to its first wait: its coroutine, and the future that it waits for."""
+
+    # `context` is set by the function that ran the first step.
 
     coroutine: Any
     waiting: Any
@@ -41,7 +42,7 @@ class SuspendedHandler:
 
 
 def run_in_context(context: Context, function: Callable[..., object], *given: Any) -> object:
-    """Run a function in the given context of context variables."""
+    """Run a function with the given context variables, and return its result."""
     # If it begins an async handler, the later steps of that handler run in this context too.
     result = context.run(function, *given)
     if type(result) is SuspendedHandler:
@@ -50,7 +51,8 @@ def run_in_context(context: Context, function: Callable[..., object], *given: An
 
 
 def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler until it first waits. Return Suspended, or the value or error if it never waits."""
+    """Run an async handler until it first waits. Return the suspended handler, or the value or error if it never
+    waits."""
     # The handler may cancel the task or raise SystemExit. In a loop of its own it may also cancel all tasks, stop the
     # loop, or end a task by SystemExit.
     # The handler runs in the task of its lane. Most handlers that do not wait end here, without a round of the event
@@ -152,7 +154,7 @@ class EventLoop:
         return self._host.has_ended
 
     def guard_pools(self) -> None:
-        """Guard async connection pools against use from two event loops."""
+        """Make async connection pools refuse use from two event loops, if handlers run in a loop of their own."""
         # Call this before the first async handler runs.
         self._host.guard_pools()
 
@@ -196,7 +198,7 @@ class EventLoop:
 
     @staticmethod
     async def run_handler(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Run a handler to its end. Return its value or error, a TimeoutError after `timeout` seconds."""
+        """Run a handler to its end. Return its value or its error, which is a TimeoutError after `timeout` seconds."""
         # `begin_call` runs its first step.
         current_run.task = task = asyncio.current_task()
         result = begin_call(given)
@@ -205,8 +207,9 @@ class EventLoop:
     @staticmethod
     @coroutine
     def run_rest(suspended: SuspendedHandler, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
-        """Run a waiting handler to its end. Return its value or error, a TimeoutError after `timeout` seconds. Raises
-        only if the task must end."""
+        """Resume a waiting handler until it ends. Return its value or its error, which is a TimeoutError after
+        `timeout` seconds."""
+        # An error is raised only if the task must end.
         # Most handlers have no timeout, so this is a generator: each wait then goes through one coroutine less.
         result: object
         try:
@@ -226,8 +229,9 @@ class EventLoop:
         return result
 
     def cancel_handlers(self, patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some were left, or if the
-        event loop is blocked or does not run."""
+        """Wait `patience` seconds for async handlers to end, then cancel them. Return True if some had not ended."""
+        # The result is also True if the event loop is blocked. If the loop does not run, the handlers are cancelled
+        # once the loop goes on.
         # A handler that resists cancellation is left behind.
         if not self._host.is_alive:
             return self._cancel_later()

@@ -28,12 +28,12 @@ Handoff = tuple[Endpoint, SuspendedHandler | None]
 
 @dataclass(slots=True, eq=False)
 class LaneRun:
-    """One time slice of a thread or task, in which it runs events of the lanes (queues of one key) that it took.
+    """One time slice in which a thread or task runs events of the queues (lanes) that it has taken."""
 
-    `ends_at` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if
-    nothing reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that
-    other tasks have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no
-    extension)."""
+    # `ends_at` is in monotonic seconds, `lease_checked_at` in Unix seconds. `tally` counts deliveries, or is None if
+    # nothing reads them. Only handlers of `kind` are run. `has_waited` is True once a handler has suspended, so that
+    # other tasks have run. In the application's loop the slice may then last until `latest_end` (0.0 elsewhere: no
+    # extension).
 
     ends_at: float
     lease_checked_at: float
@@ -68,12 +68,13 @@ class LaneRunner:
         return self.begin_run(0.0, tally, RunKind.LIMITED)
 
     def has_permit(self, lane: Lane) -> bool:
-        """Return True if an event of this lane may start now under its handler's rate or concurrency limit."""
+        """Return True if an event of this queue may start now under its handler's rate or concurrency limit."""
         # A lane is the queue of events of one key.
         return self._engine.limits.has_permit(lane)
 
     def take_next_lanes(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | NoLane:
-        """Give back the lanes that have ended, and return the next lanes to run, or the reason for none."""
+        """Give back the event queues that have ended, and return the next queues to run, or the reason why there are
+        none."""
         # The delivery counts in `tally` are reported before the runner waits.
         unreported = tally if tally is not None and tally.oldest_event is not None else None
         trusted = self.may_start()
@@ -221,7 +222,9 @@ class LaneRunner:
         return self.routes[event.route].kind is RunKind.TRANSACTIONAL
 
     def take_next_event(self, lane: Lane, run: LaneRun) -> NextEvent | None:
-        """Begin the next event of the lane. Return it and its handler, or None at the end of the lane or slice."""
+        """Take the next event of a queue to run it. Return its handler and the event, or None at the end of the queue
+        or time slice."""
+        # The event counts as running from now on.
         # The handler is an endpoint.
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.resumption.remembered

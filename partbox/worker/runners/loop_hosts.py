@@ -78,7 +78,7 @@ class ThreadLoop:
         return self._thread is not None and self._thread.is_alive()
 
     def guard_pools(self) -> None:
-        """Guard async connection pools against use from two event loops."""
+        """Make async connection pools refuse use from both this event loop and another loop."""
         # Call this before the first handler runs.
         pool_guard.guard_pools(self._other_loop)
 
@@ -152,8 +152,10 @@ class ThreadLoop:
 
 
 class ApplicationLoop:
-    """The application's own event loop, in which async handlers run, with the methods of `ThreadLoop`. It runs in the
-    thread that creates this object, and handlers see the context variables of that moment."""
+    """The event loop of the application, in which async handlers run beside the application's own tasks."""
+
+    # It has the methods of `ThreadLoop`. It runs in the thread that creates this object, and handlers see the context
+    # variables of that moment.
 
     is_shared = True
 
@@ -178,7 +180,7 @@ class ApplicationLoop:
         return self._is_closed or (loop_guard is not None and (loop_guard.cancelling() > 0 or self.loop.is_closed()))
 
     def guard_pools(self) -> None:
-        """Do nothing: handlers in the application's event loop may share its connection pools."""
+        """Leave the application's connection pools as they are, because handlers in its event loop may share them."""
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         try:

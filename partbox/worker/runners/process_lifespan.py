@@ -27,8 +27,10 @@ ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin a call, and for a cancelled 
 
 
 class ProcessLifespan:
-    """The runner of the application's startup and shutdown code (its lifespan, a generator) in one worker process.
-    `state` receives the yielded value; `error` is the error that leaving it raised."""
+    """The runner of the application's startup and shutdown code in one worker process.
+
+    The code is the lifespan, a generator that yields between its two parts. `state` receives the yielded value; `error`
+    is the error that leaving the lifespan raised."""
 
     def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
@@ -116,15 +118,18 @@ class _RunningLifespan:
         self._left_future: Future[None] = Future()
 
     def enter(self, report: Callable[[float, int | None], None]) -> Any:
-        """Run the lifespan up to its yield. Return the yielded value or raise the error."""
+        """Run the application's startup code, up to its yield. Return the yielded value or raise the error."""
+        # The code is the first part of the lifespan.
         # Meanwhile `report` is called now and then, with the seconds so far and the current line.
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """Cancel the lifespan before it has reached its yield. Do nothing if it is sync, as that cannot be ended."""
+        """Cancel the application's startup code if it is async. Sync code goes on, because it cannot be cancelled."""
 
     def leave(self, timeout: float) -> bool:
-        """Run the lifespan after its yield, and raise its error. Return False if it takes over `timeout` seconds."""
+        """Run the application's shutdown code, and raise its error. Return False if the code takes over `timeout`
+        seconds."""
+        # The code is the lifespan after its yield.
         raise NotImplementedError
 
     def _wait_for_entry(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:

@@ -28,9 +28,10 @@ CHECK_INTERVAL = 0.02  # seconds between two checks; the poller steps up to a th
 
 @dataclass(eq=False)
 class HandlerTimeouts:
-    """A watch for slow and overdue handlers of a process, which the poller's thread calls between its steps.
-    `abandoned_partitions` have handlers that were given up. `is_replaceable`: a supervisor replaces the process if it
-    exits."""
+    """A watch that logs slow handlers of a process, and gives up handlers that run over their timeout."""
+
+    # The poller's thread calls it between its steps. `abandoned_partitions` have handlers that were given up.
+    # `is_replaceable`: a supervisor replaces the process if it exits.
 
     _engine: Engine
     _routes: Routes[Endpoint]

@@ -47,8 +47,10 @@ class TransactionGoneError(Error):
 
 
 class Blame:
-    """The search for the event that made a transaction of several events fail. Its events run one by one until one of
-    them fails again, and that event is charged. Only the transactor's thread uses this class."""
+    """The search for the event that made a transaction of several events fail.
+
+    Its events run one by one until one of them fails again, and that event is charged with the failure. Only the thread
+    that runs transactional handlers (the transactor) uses this class."""
 
     def __init__(self) -> None:
         self._single_runs = 0  # the number of events that run one at a time
@@ -90,7 +92,7 @@ class Blame:
                 self._tries.pop(pair, None)
 
     def note_lost(self, conn: Connection[object], error: TransactionGoneError) -> None:
-        """Record that a handler left no transaction behind."""
+        """Record that a handler ended the transaction or lost its connection, and whether its event is to blame."""
         # The handler has ended the transaction or closed the connection, and its event is charged with the error. A
         # connection that breaks is an event's error only if it breaks twice in a row while the same event runs.
         if not conn.broken or self._broken_by == error.identity:
@@ -134,8 +136,10 @@ def sqlstate_of(raised: BaseException) -> str | None:
 
 
 class HandledEvent(NamedTuple):
-    """An event that has run in a transaction, with its handler, verdict and result. `seconds` is None if the handler
-    did not run."""
+    """An event that has run in a transaction, with its handler, the handler's result, and the decision (verdict) that
+    follows."""
+
+    # `seconds` is None if the handler did not run.
 
     event: DeliveredEvent
     endpoint: Endpoint
@@ -154,8 +158,9 @@ class TransactionParts(NamedTuple):
 
 
 class Transaction:
-    """A database transaction that runs handlers, saves the delivery positions and commits. `open_transaction` is its
-    state in the engine."""
+    """A database transaction that runs event handlers, and saves in the same commit which events were handled.
+
+    `open_transaction` is its state in the engine."""
 
     def __init__(self, parts: TransactionParts, open_transaction: OpenTransaction) -> None:
         self._parts = parts
@@ -187,7 +192,8 @@ class Transaction:
         return self._next_event is not None
 
     def run(self, effects: Effects, event_limit: int) -> None:
-        """Run up to `event_limit` events in a transaction, save the delivery positions, and commit."""
+        """Run up to `event_limit` events in a transaction, record them as handled, and commit."""
+        # The delivery positions of the partitions are saved in the transaction.
         # The save is the last statement.
         # The error of anything that prevents the commit is raised.
         until = time.monotonic() + MAX_SECONDS

@@ -43,8 +43,10 @@ _EFFECTS_CLASSES = {
 
 
 class EffectsByKind:
-    """The objects (`Effects`) that run transactional handlers, one for each kind of transaction, created anew for each
-    database session. The transactor's thread uses them. The poller's thread uses `check` and `needs_lent_conn`."""
+    """The objects that run transactional handlers, one for each database library and mode (sync or async) in use.
+
+    They are `Effects` objects, created anew for each database session. The transactor's thread uses them. The poller's
+    thread uses `check` and `needs_lent_conn`."""
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
@@ -55,7 +57,7 @@ class EffectsByKind:
 
     @property
     def needs_lent_conn(self) -> bool:
-        """True if some transactional handlers run on a connection that the poller lends."""
+        """True if some transactional handlers run on a connection that the polling thread opens for them."""
         return any(each.needs_lent_conn for each in self._classes.values())
 
     def check(self, reading: Conn) -> None:

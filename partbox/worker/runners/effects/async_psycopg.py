@@ -32,7 +32,8 @@ LOOP_ENDED = "the event loop of handlers has ended, or the worker is ending"
 
 
 class LoopCalls:
-    """A bridge by which the transactor's thread runs coroutines in the event loop, and waits for each in turn."""
+    """A bridge by which the thread of transactional handlers runs coroutines in the event loop, and waits for each in
+    turn."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -163,7 +164,7 @@ async def open_connection(context: Context, session: WatchedConnection) -> Watch
 async def save_async(
     effects: Effects, conn: AsyncConnection[Any], me: UUID, saves: Sequence[PartitionSave]
 ) -> tuple[set[int], float]:
-    """Save the positions up to which partitions are delivered, on an async connection."""
+    """Save how far the events of each partition have been delivered, on an async connection."""
     # This is the last statement before the commit, and the async counterpart of `Effects.save`.
     context = effects.context
     await async_effects.run_script(conn, effects.build_end_script())

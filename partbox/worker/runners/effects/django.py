@@ -42,7 +42,8 @@ class DjangoEffects(Effects):
 
     @classmethod
     def check(cls, reading: Conn) -> None:
-        """Check that Django's connection in this thread suits transactional handlers."""
+        """Raise SettingsError unless Django's connection uses psycopg 3, autocommit and the outbox's database."""
+        # Django's connection of this thread is checked.
         # The connection is closed again if it was closed before.
         django = get_connection()
         was_open = django.connection is not None

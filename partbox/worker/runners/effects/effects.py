@@ -36,11 +36,11 @@ class NotDone(Exception):
 
 
 class Effects:
-    """The interface by which the transactor's thread runs handlers in transactions of psycopg, SQLAlchemy or Django.
+    """The interface for running event handlers in database transactions of psycopg, SQLAlchemy or Django."""
 
-    `conn` is psycopg's connection below the library. `session` is a connection of the worker's session: the lent
-    connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the transaction itself are psycopg's, even
-    below another library."""
+    # The transactor's thread uses it. `conn` is psycopg's connection below the library. `session` is a connection of
+    # the worker's session: the lent connection if `needs_lent_conn`. `loop` runs async handlers. Errors of the
+    # transaction itself are psycopg's, even below another library.
 
     needs_lent_conn: ClassVar[bool] = True
     """True if the transactions use a connection that the poller lends, else they have their own."""
@@ -141,7 +141,7 @@ class Effects:
         return endpoint.wrapped_call(event, *self.handler_args)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        """Save the positions up to which partitions are delivered, just before the commit."""
+        """Save how far the events of each partition have been delivered, just before the commit."""
         # This is the last statement before the commit. The result is the same as that of `cursors.save`.
         context = self.context
         self.run_script(self.build_end_script())
@@ -159,7 +159,7 @@ class Effects:
         return ()
 
     def interrupt(self) -> None:
-        """Cancel a transactional handler that awaits something, and its task for good. Any thread may call this."""
+        """Cancel the async transactional handler that runs now, and end its task for good. Any thread may call this."""
 
     def go_idle(self) -> None:
         """Release the connections that are not needed while no event waits."""

@@ -64,9 +64,10 @@ def guard_class(kind: Any) -> Any:
 
 
 class JoinedSession:
-    """A SQLAlchemy session that runs one event's handler inside a savepoint. Its session transaction stays open until
-    the connection's transaction ends. `trailing_script`: statements that follow the release of the savepoint in the
-    same message."""
+    """A SQLAlchemy session whose changes for one event can be undone by a rollback to a savepoint."""
+
+    # Its session transaction stays open until the connection's transaction ends. `trailing_script`: statements that
+    # follow the release of the savepoint in the same message.
 
     trailing_script = b""
 
