@@ -66,10 +66,9 @@ class Settings(BaseModel):
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
     event_loop: Annotated[Literal["asyncio", "uvloop"], BeforeValidator(forms.lower)] = Field(
         default="asyncio",
-        description="the event loop of `async def` handlers: Python's own, or `uvloop`, which needs the extra of that "
-        "name",
+        description="the event loop of `async def` handlers: `asyncio`, or `uvloop` (with its extra)",
     )
-    poll_busy: Interval = Field(default=0.001, description="time between two polls of the log while events arrive")
+    poll_busy: Interval = Field(default=0.001, description="time between two polls while events arrive")
     poll_idle: Interval = Field(default=0.040, description="longest time between two polls when no events arrive")
     page: Count = Field(default=10_000, description="most records that one poll reads")
     window: Count = Field(default=1_000, description="records read ahead of the saved cursor, per partition")
@@ -188,7 +187,7 @@ class Settings(BaseModel):
         "server allows prepared transactions, none of which may publish; `off`",
     )
     listen_dsn: OptionalText = Field(
-        default=None, description="the same database without the pooler, where workers listen for wake-up notifications"
+        default=None, description="the same database without the pooler, where workers listen for wake-ups"
     )
 
     @field_validator("*", mode="before")

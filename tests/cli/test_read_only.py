@@ -57,5 +57,5 @@ def test_with_several_servers_the_error_names_the_one_that_answered():
 
 def test_an_error_of_a_server_that_is_starting_up_says_that_it_passes():
     said = format_error_line(OperationalError(STARTING))
-    assert "the database system is starting up: that passes" in said
+    assert "the database system is starting up: repeat the command in a moment" in said
     assert "check --dsn" not in said

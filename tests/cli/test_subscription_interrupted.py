@@ -138,7 +138,7 @@ def test_a_signal_during_a_replay_changes_nothing_and_restores_the_former_pause_
         command = start(*REPLAY)
         eventually(lambda: patient.paused and patient.waits())
         said = interrupted(command)
-    assert said.endswith("it stays paused, as it was before\n") if before else said == GOES_ON
+    assert said.endswith("stays paused, as it was before\n") if before else said == GOES_ON
     assert patient.paused is before
     assert patient.cursors() == cursors
 

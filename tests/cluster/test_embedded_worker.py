@@ -210,7 +210,7 @@ def test_a_worker_that_was_stopped_does_not_start_again(outbox):
 def test_a_stop_before_the_start_is_fine_and_final(outbox):
     worker = outbox.worker()
     worker.stop()
-    with pytest.raises(PartboxError, match="make a new one"):
+    with pytest.raises(PartboxError, match="create a new one"):
         worker.start()
 
 

@@ -40,7 +40,7 @@ def test_the_command_prints_its_address_and_ctrl_c_ends_it_despite_an_open_strea
     process = run("dashboard", "--dsn", dsn, "--http", ":0")
     connection, token = served(process.stdout.readline())
     assert len(token) >= 20
-    assert "Ctrl-C ends it" in process.stdout.readline()
+    assert "Ctrl-C ends the page" in process.stdout.readline()
     connection.request("GET", "/events", headers={"authorization": f"Bearer {token}"})
     response = connection.getresponse()
     frame = json.loads(response.readline().removeprefix(b"data: "))

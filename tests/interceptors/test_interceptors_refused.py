@@ -88,7 +88,7 @@ def test_an_async_interceptor_around_a_plain_handler_is_refused_and_both_are_nam
     with pytest.raises(RegistrationError, match=part) as info:
         wrap_call(raising(Broken()), [Plain([]), interceptor], is_async=False, is_batch=is_batch)
     assert "raising.<locals>.act (" in str(info.value)
-    assert "or the handler `async def`" in str(info.value)
+    assert "or make the handler `async def`" in str(info.value)
 
 
 @pytest.mark.parametrize("interceptor", [Plain([]), AwaitedLists([]), contextmanager(generator), nullcontext])

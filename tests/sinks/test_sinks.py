@@ -142,7 +142,7 @@ def test_field_values_in_a_topic_are_lower_cased_and_illegal_characters_become_d
     [
         ("", "is empty"),
         ("{key}", r"names \{key\}: there are \{aggregate_type\}"),
-        ("{", "write a brace"),
+        ("{", "write a literal brace twice"),
         ("{0}", "names"),
     ],
 )

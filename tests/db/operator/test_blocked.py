@@ -74,7 +74,7 @@ def test_retry_now_has_nothing_to_do_for_a_head_without_a_due_time(plant, outbox
     with caplog.at_level(logging.INFO, "partbox.commands"):
         assert outbox.blocked.retry_now("Order", "a") == (head, state, False)
     assert plant.versions() == {}
-    assert "nothing to do" in caplog.text
+    assert "as it would anyway: nothing was changed" in caplog.text
 
 
 @pytest.mark.parametrize("state", ["retrying", "deferred", "held", "ready"])

@@ -381,6 +381,8 @@ def test_a_role_that_may_not_create_in_the_schema_gets_an_error_of_one_line(empt
     for grant in ("select 1", "grant usage on schema partbox to guest"):
         with psycopg.connect(empty_dsn, autocommit=True) as conn:
             conn.execute(grant)
-        with pytest.raises(SchemaError, match="permission denied for schema partbox: have its owner") as refused:
+        with pytest.raises(
+            SchemaError, match="permission denied for schema partbox: have the object's owner"
+        ) as refused:
             migrate(guest)
         assert "\n" not in str(refused.value)

@@ -52,7 +52,7 @@ def test_a_transaction_managed_by_hand_takes_events_but_no_hooks(
     outbox.publish_many(connection, MANY)
     connection.commit()
     outbox.after_commit(lambda events: None)
-    with pytest.raises(PublishError, match=r"cannot report .* inside `transaction.atomic\(\)`"):
+    with pytest.raises(PublishError, match=r"cannot report .* only in `transaction.atomic\(\)`"):
         outbox.publish(connection, EVENT)
     connection.rollback()
     connection.set_autocommit(True)

@@ -267,7 +267,7 @@ def test_an_error_says_why_a_session_or_connection_cannot_be_published_on(outbox
     with pytest.raises(PublishError, match="the connection is closed: take another"):
         outbox.publish(given, EVENT)
     lite = create_engine("sqlite://")
-    with lite.connect() as elsewhere, pytest.raises(PublishError, match="a database of sqlite: publish on one of"):
+    with lite.connect() as elsewhere, pytest.raises(PublishError, match="this database is sqlite: publish on a"):
         outbox.publish(elsewhere, EVENT)
     lite.dispose()
 
