@@ -93,9 +93,6 @@ class Meter:
             self.cells[self.layout.find_index(name)] += amount
 
 
-# Called when the node has ended for good. From then on only the counts matter.
-
-
 @dataclass(frozen=True, slots=True)
 class MeterReading:
     """A copy of the metric values of all processes of a worker node at one moment."""
@@ -117,6 +114,7 @@ class Meters:
         self._living_meters: list[Meter] = []
         self._past_totals = [0.0] * self.layout.size
         self._lock = threading.Lock()
+        # Called when the node has ended for good. From then on only the counts matter.
         self.on_end: Callable[[], None] = lambda: None
 
     def add_meter(self, meter: Meter) -> None:
@@ -135,7 +133,6 @@ class Meters:
 
     def absorb_counts(self, others: "Meters") -> None:
         """Add the counts of another node that has ended. Both must have the same layout."""
-        # The first cells of the series, by metric name: of the subscription, of each handler, of each sink.
         counted = others.take_reading().totals
         with self._lock:
             self._past_totals = [mine + theirs for mine, theirs in zip(self._past_totals, counted, strict=True)]
@@ -157,6 +154,7 @@ class MetricsRecorder(Observer):
         self._meter = meter
         self._cells = meter.cells
         self._lock = meter.lock
+        # The first cells of the series, by metric name: of the subscription, of each handler, of each sink.
         self._indexes = meter.layout.list_indexes("")
         self._indexes_by_handler = {handler: meter.layout.list_indexes(handler) for handler in meter.layout.handlers}
         self._other_indexes = self._indexes_by_handler[OTHER]
