@@ -311,8 +311,11 @@ def test_a_worker_role_can_read_notes_but_cannot_change_who_when_or_what_they_sa
             conn.execute("select from partbox.action")
 
 
-def test_a_publisher_who_may_create_functions_cannot_have_an_operator_run_them(plant, outbox, conn, cast: Cast):
-    """One with exactly the types of a statement would be preferred to PostgreSQL's own, of any types."""
+@pytest.mark.parametrize("pooler", [False, True])
+def test_a_publisher_who_may_create_functions_cannot_have_an_operator_run_them(plant, dsn, conn, cast: Cast, pooler):
+    """One with exactly the types of a statement would be preferred to PostgreSQL's own, of any types. Behind a pooler,
+    a session of partbox keeps the `search_path` of its role."""
+    outbox = Outbox(dsn, pooler=pooler)
     conn.execute("grant create on schema public to public")
     with psycopg.connect(cast.of("publisher"), autocommit=True) as own:
         body = "language plpgsql as $$ begin raise exception 'hijacked by %', current_user; end $$"
