@@ -21,7 +21,7 @@ def main(root: Path) -> int:
     if server_user.find_server_user() and server_user.find_closed_folder(folder):
         folder = address.find_default_folder()
     try:
-        dsn = address.resolve_dsn(f"{address.PREFIX}{folder}")
+        dsn = address.resolve(f"{address.PREFIX}{folder}")
         migrate(dsn)
     except PartboxError as error:
         print(f"db: {error}", file=sys.stderr)

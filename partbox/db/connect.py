@@ -104,7 +104,7 @@ def resolve_dsn(dsn: Dsn | None) -> str:
         refuse_on_windows("the embedded PostgreSQL runs on Linux and macOS: give the DSN of a server")
         from partbox.embedded import address
 
-        return address.resolve_dsn(dsn)
+        return address.resolve(dsn)
     parse_dsn(dsn)
     return dsn
 

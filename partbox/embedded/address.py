@@ -17,9 +17,10 @@ _locks: dict[Path, IO[bytes]] = {}
 _locks_guard = threading.Lock()
 
 
-def resolve_dsn(dsn: str) -> str:
+def resolve(dsn: str) -> str:
     """Return a DSN for libpq. If the given DSN is embedded (`embedded:`), start the PostgreSQL server of its folder
     first."""
+    # Programs of others import this function by its name, to have a server for their own tests.
     # That server then runs at least until this process exits. PartboxError is raised if the server cannot run.
     # Each process holds a lock that disappears with the process, so a killed process counts as gone. If the last
     # process is killed, the server runs until the next process that uses the server exits.

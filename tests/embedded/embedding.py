@@ -17,9 +17,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another 
 UNSAFE = {"fsync": "off"}
 USER = """
 import signal, sys
-from partbox.embedded.address import resolve_dsn
+from partbox.embedded.address import resolve
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-print(resolve_dsn(sys.argv[1]), flush=True)
+print(resolve(sys.argv[1]), flush=True)
 signal.pause()
 """
 

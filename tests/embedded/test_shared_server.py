@@ -13,7 +13,7 @@ from partbox.embedded.server import Server
 
 def test_a_dsn_that_is_not_embedded_is_returned_unchanged() -> None:
     for dsn in ("", "postgresql://u@h/d", "host=/tmp dbname=embedded:"):
-        assert address.resolve_dsn(dsn) == dsn
+        assert address.resolve(dsn) == dsn
 
 
 def test_the_path_of_an_embedded_dsn_is_relative_to_the_current_folder(monkeypatch: Any, tmp_path: Path) -> None:
