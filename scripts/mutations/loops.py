@@ -94,9 +94,9 @@ MUTATIONS = (
     Mutation(
         "context-of-a-thread",
         "Handlers in the application's loop do not see its context variables.",
-        HOSTS,
-        "self.loop.call_soon_threadsafe(callback, context=self._context)",
-        "self.loop.call_soon_threadsafe(callback)",
+        "partbox/worker/worker.py",
+        "context, entered = self._context, copy_context()",
+        "context, entered = self._context, type(copy_context())()",
         (f"{HERE}::test_async_handlers_run_in_the_loop_that_entered_and_sync_ones_in_threads[asyncio]",),
     ),
     Mutation(

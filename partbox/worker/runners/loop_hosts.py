@@ -154,8 +154,8 @@ class ThreadLoop:
 class ApplicationLoop:
     """The event loop of the application, in which async handlers run beside the application's own tasks."""
 
-    # It has the methods of `ThreadLoop`. It runs in the thread that creates this object, and handlers see the context
-    # variables of that moment.
+    # It has the methods of `ThreadLoop`. It runs in the thread that creates this object. Coroutines that are submitted
+    # see the context variables of that moment. Each handler has a context of its own (`Endpoint.set_context`).
 
     is_shared = True
 
@@ -184,7 +184,7 @@ class ApplicationLoop:
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         try:
-            self.loop.call_soon_threadsafe(callback, context=self._context)
+            self.loop.call_soon_threadsafe(callback)
         except RuntimeError:
             # The loop is closed.
             self._is_closed = True
