@@ -37,6 +37,17 @@ def test_the_last_id_is_that_of_the_finished_prefix():
     assert made.list_unfinished() == []
 
 
+def test_the_highest_record_that_was_read_may_be_unfinished_or_finished_out_of_order():
+    """A note of it says from when on an event was being handled. The passed position alone would say a later time."""
+    made = progress()
+    made.take_page(P1, [], [1, 2, 3])
+    assert made.find_highest_read() == 3
+    done(made, 3)
+    assert (made.last_id, made.find_highest_read()) == (0, 3)
+    done(made, 1, 2)
+    assert made.find_highest_read() == 3
+
+
 def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
     made = progress(10)
     made.take_page(P1, [], [11])
