@@ -6,7 +6,7 @@ already taken, if psycopg blocks the only thread of eventlet, or if uWSGI forks 
 import logging
 import os
 import sys
-from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
+from collections.abc import Sequence
 
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
@@ -40,7 +40,14 @@ def restart_patched(program: str) -> None:
     if _is_patched_by_gevent() and not _was_patched_by_gevent:
         # For the text of a program, Python would look for modules in the working directory first.
         code = patch_first(f"import sys; sys.path[:] = filter(None, sys.path); {program}")
-        os.execv(sys.executable, [sys.executable, *_args_from_interpreter_flags(), "-c", code, *sys.argv[1:]])  # noqa: S606
+        flags = list_interpreter_flags(sys.orig_argv, sys.argv)
+        os.execv(sys.executable, [sys.executable, *flags, "-c", code, *sys.argv[1:]])  # noqa: S606
+
+
+def list_interpreter_flags(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Return the options of Python itself, such as `-O`, from `sys.orig_argv` and `sys.argv`."""
+    # Before the program's arguments, the command line may end with the program: a file, or `-c` or `-m` with a name.
+    return [option for option in original[1 : len(original) - len(arguments)] if option not in ("-c", "-m")]
 
 
 def refuse_green_threads() -> None:

@@ -81,9 +81,9 @@ class Annotations:
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
     """Return the annotated types of a function's leading parameters."""
-    # `first` is the number of these parameters.
-    # A parameter without an annotation gives `inspect.Parameter.empty`. `cls` is the class that the handler is
-    # registered for, or None. RegistrationError is raised if an annotation cannot be resolved.
+    # `first` is the number of parameters. A parameter without an annotation gives `inspect.Parameter.empty`. `cls` is
+    # the class that the handler is registered for, or None. RegistrationError is raised if an annotation cannot be
+    # resolved.
     try:
         annotations = Annotations(call, cls, label)
     except ValueError:

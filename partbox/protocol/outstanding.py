@@ -15,7 +15,7 @@ class OutstandingWork:
     # `has_unread` is True if there are records to read. `may_move` is True if a partition has no owner at the moment or
     # a handler has run for long, so that a lack of progress does not prove a standstill. `cursor_sum` is the sum of all
     # cursors, `unfinished` and `scheduled` count parked rows. One of the three changes whenever an event is finished.
-    # `due_in` and `scheduled_in` are the seconds until one of these rows may run, or None if none will run by itself.
+    # `due_in` and `scheduled_in` are the seconds until the first row may run, or None if no row will run by itself.
 
     is_paused: bool = False
     has_unread: bool = False

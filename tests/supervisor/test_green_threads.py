@@ -115,6 +115,19 @@ def test_a_process_that_alone_is_patched_ends_with_the_reason_and_so_does_its_no
     assert "the worker ends: gevent has patched threads" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("original", "arguments", "flags"),
+    [
+        ("python /bin/partbox worker x:y", "/bin/partbox worker x:y", []),
+        ("python -O -W error /bin/partbox worker x:y", "/bin/partbox worker x:y", ["-O", "-W", "error"]),
+        ("python -O -c program worker x:y", "-c worker x:y", ["-O"]),
+        ("python -sE -m partbox worker x:y", "/lib/partbox.py worker x:y", ["-sE"]),
+    ],
+)
+def test_a_process_that_starts_anew_keeps_the_options_of_python(original: str, arguments: str, flags: Any) -> None:
+    assert hosts.list_interpreter_flags(original.split(), arguments.split()) == flags
+
+
 class Uwsgi:
     """uWSGI with an application that starts a worker when it is imported."""
 
