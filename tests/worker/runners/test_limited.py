@@ -142,7 +142,8 @@ def test_events_that_wait_for_a_permit_hold_up_no_other_handler_cost_no_row_and_
     with desk.outbox.worker(concurrency=1) as worker:
         desk.eventually(lambda: len(desk.seen) == 19)
         assert 1 not in {number for _, number, _ in desk.seen}  # it waits behind the others of its key
-        assert waits_of(worker) == {None: 5}
+        # The partition of an event that waits may hold none of the others, and be read after theirs.
+        desk.eventually(lambda: waits_of(worker) == {None: 5})
         assert desk.parked() == []
     assert owners(desk) == 0
     assert calls.starts == []
