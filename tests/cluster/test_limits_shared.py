@@ -15,7 +15,7 @@ RATE = 200
 def test_two_four_and_one_processes_together_start_as_many_handlers_as_the_rate_allows(cluster, seconds):
     first, others = cluster.node("first"), [cluster.node("second")]
     cluster.balanced(2)
-    cluster.ledger.publish_now(cluster.ledger.names, burst=1 + int(3 * seconds * RATE / 500), event_type="Limited")
+    publish_for(cluster, seconds)
     runs_for(cluster, seconds)
     others.append(cluster.node("third", processes=2))
     cluster.balanced(4)
@@ -39,8 +39,17 @@ def test_two_four_and_one_processes_together_start_as_many_handlers_as_the_rate_
                 assert 0.9 <= (bisect_left(starts, at + 10) - began) / (10 * RATE) <= 1.1
 
 
+def publish_for(cluster, seconds):
+    """Publish somewhat more events than the rate allows to start in `seconds` seconds."""
+    names = cluster.ledger.names
+    cluster.ledger.publish_now(names, burst=1 + int(seconds * RATE / len(names)), event_type="Limited")
+
+
 def runs_for(cluster, seconds):
-    """Wait until what starts in so many seconds has started."""
+    """Wait until as many handlers more have ended as the rate allows to start in `seconds` seconds.
+
+    As many events are published before, because an earlier backlog may have ended while processes joined."""
+    publish_for(cluster, seconds)
     enough = len(cluster.journal.ended()) + seconds * RATE
     eventually(
         lambda: len(cluster.journal.ended()) >= enough, interval=0.05, moves=lambda: len(cluster.journal.ended())
