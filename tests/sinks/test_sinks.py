@@ -78,6 +78,7 @@ def handled(sink: Sink, *events: DeliveredEvent) -> list[object]:
         ("nats://", "names no servers"),
         ("redis://h:1/0?maxlen=-1", "maxlen=-1 .* is not a number of entries"),
         ("redis://:secret@h:1/0?maxlen=x", "is not a number of entries"),
+        ("redis://h:1/0?replicas=all", "replicas=all .* is not a number of replicas, such as .replicas=1"),
         ("https://", "names no host"),
         ("redis://:secret@h/0?protocol=9", "protocol must be either 2 or 3: correct that option"),
         ("rediss://h/0?ssl_cert_reqs=x", "Invalid SSL Certificate Requirements Flag: x: correct that option"),
