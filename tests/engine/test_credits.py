@@ -123,4 +123,8 @@ def test_a_partition_may_use_its_share_of_the_waiting_rows_and_what_other_partit
 
     assert [room(0, 0), room(4, 10), room(12, 0), room(18, 0)] == [20, 6, 8, 2]
     assert [room(20, 0), room(12, 10), room(9, 40)] == [0, 0, 1]
+    # Waiting rows that were parked ahead of the cursor do not go on before their records are read.
+    one.parked.ahead_ids = {1, 2, 3}
+    assert [room(20, 0), room(12, 10), room(9, 40), room(0, 0)] == [3, 3, 3, 20]
+    one.parked.ahead_ids = set()
     one.parked.waiting_count = other.parked.waiting_count = 0

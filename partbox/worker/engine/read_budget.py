@@ -189,9 +189,10 @@ class ReadBudget:
         # A partition may have more than its share of waiting rows while others have less.
         waiting = max(self._waiting_share - parked.waiting_count, self._waiting_left) - unfinished
         ahead_ids = parked.ahead_ids
-        # Rows that were parked ahead of the cursor are open, but run only after their records are read.
-        if brake < len(ahead_ids):
-            brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
+        # Rows that were parked ahead of the cursor are open or waiting, but run only after their records are read.
+        if min(brake, waiting) < len(ahead_ids):
+            unread = sum(id > partition.cursor.last_id for id in ahead_ids)
+            brake, waiting = max(brake, unread), max(waiting, unread)
         unsaved = progress.count_unsaved()
         ahead = window - unsaved
         if ahead <= 0 and not partition.cursor.may_have_backlog and unsaved < self._window:
