@@ -28,6 +28,18 @@ MAX_LATE = 1_000
 STRETCH = 1_000_000
 
 
+class LateLimits(NamedTuple):
+    """The limits of one search for late records: the most records of a partition, and the most ids to search."""
+
+    records: int
+    ids: int
+
+
+def usual_late_limits() -> LateLimits:
+    """Return the limits of a search for late records that has not timed out."""
+    return LateLimits(MAX_LATE, STRETCH)
+
+
 def stretch_of(id: int) -> int:
     """Return the first id of the range of a million ids that contains `id`."""
     # All ids of a stretch have the same result.
@@ -183,7 +195,7 @@ class Cursor:
         new: list[int],
         *,
         together: bool,
-        cap: int | None = None,
+        limits: LateLimits | None = None,
     ) -> PagePart:
         """Advance the reading position by a poll's result, and return the records to deliver.
 
@@ -195,15 +207,15 @@ class Cursor:
         # the next base is the snapshot T of its first piece itself, not only its floor. The floor counts transactions
         # that stay open, and would cause every next page to be cut again. After an uncut page that did not fill its
         # room, L is raised to the floor of the page, so that a quiet partition prevents neither pruning nor purge.
-        # The result has at most `cap` late records.
+        # `limits` are the limits of the poll. The result has no more late records.
         start = self.find_search_start(floor)
-        cap = MAX_LATE if cap is None else cap
+        cap, stretch = limits or usual_late_limits()
         # More late records than one page may deliver: read the others in further pieces.
         if len(late) > cap:
             return self._take_piece(asked.base_page, page, late[:cap], late[cap - 1] if cap else start)
         # A longer range was not searched to its end.
-        if start + STRETCH < self.last_id:
-            return self._take_piece(asked.base_page, page, late, start + STRETCH)
+        if start + stretch < self.last_id:
+            return self._take_piece(asked.base_page, page, late, start + stretch)
         # The last piece of a cut page. New records are read only by the next page, from T on.
         if self.cut_page is not None:
             page = self.cut_page.page

@@ -116,7 +116,7 @@ MUTATIONS = (
         "late-ones-that-did-not-come-counted-as-read",
         "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
         "partbox/worker/engine/intake.py",
-        "min(kept, fetched.late_cap)",
+        "min(kept, limits.records)",
         "len(ids)",
         (f"{RECORDS}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
     ),

@@ -12,7 +12,7 @@ select g as drawn,
        pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
        %(listed)s::text <> '{{}}'
        and exists (select from unnest(%(listed)s::text[]::xid8[]) as listed (xid)
-                    where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) as ended,
+                    where pg_visible_in_snapshot(listed.xid, (select pg_current_snapshot()))) as ended,
        pg_sequence_last_value(%(life)s::oid::regclass) as life,
        {flag_ahead} as ahead,
        {log_named} as log
@@ -57,7 +57,7 @@ case when r.available_at is not null and r.available_at <= now() and {schema}.ca
 select case when %(listed)s::text = '{{}}' then %(settled)s::bigint else (
            select least(%(settled)s::bigint, min(listed.bound))
              from unnest(%(listed)s::text[]::xid8[], %(bounds)s::bigint[]) as listed (xid, bound)
-            where pg_visible_in_snapshot(listed.xid, pg_current_snapshot())) end as floor_id
+            where pg_visible_in_snapshot(listed.xid, (select pg_current_snapshot()))) end as floor_id
 
 -- name: clock
 -- Other queries contain this expression. It is the server's clock in microseconds since 2000. Floating point is faster, and exact until
@@ -86,7 +86,7 @@ with horizon as materialized (
                select min(listed.bound)
                  from unnest(%(own_of)s::bigint[], %(own_listed)s::text[]::xid8[], %(own_bounds)s::bigint[])
                       as listed (no, xid, bound)
-                where listed.no = page.no and pg_visible_in_snapshot(listed.xid, pg_current_snapshot()))) as floor_id
+                where listed.no = page.no and pg_visible_in_snapshot(listed.xid, (select pg_current_snapshot())))) as floor_id
       from unnest(%(own_snapshots)s::text[]::pg_snapshot[], %(own_settled)s::bigint[])
            with ordinality as page (snapshot, settled, no)
 )

@@ -1,3 +1,18 @@
+-- name: subscription_settled_id
+-- The first of three queries that find a floor for a new subscription. Each is a transaction of its own. This one returns
+-- the highest record id that was drawn.
+select {schema}.drawn()
+
+-- name: subscription_bound
+-- The second query draws a transaction id after the record id was read. A transaction draws its transaction id before its
+-- record ids, so a transaction with a higher transaction id has only record ids above the one that was read.
+select pg_current_xact_id()::text
+
+-- name: subscription_settled
+-- The third query says whether all transactions with a lower transaction id have ended. Then no record up to the record
+-- id can become visible any more.
+select pg_snapshot_xmin(pg_current_snapshot()) > %(bound)s::text::xid8
+
 -- name: subscription_create
 -- The message has three statements, which are one transaction. So no client can hold the lock by going to sleep.
 -- 1. The level is READ COMMITTED, whatever the role says. Otherwise all statements would have the snapshot of the second.
@@ -10,7 +25,7 @@
 --    after N, so that id is at most L, and the record is consumed. Every other record is delivered once. Above L it is
 --    new. Up to L it is not visible in N, and it comes late, because its id is above F. F is the highest floor of all.
 --    Each floor was saved before N, for a snapshot older than N. A transaction that was open at N was not visible in
---    that snapshot either, so its ids are above the floor.
+--    that snapshot either, so its ids are above the floor. Without any cursor, `settled` is the floor, see below.
 --    A start at a time: the records from the first id of that time on are above L, and so are new. Below that id
 --    everything is as for now.
 --    A start at the beginning: nothing is visible in 1:1:, and everything is above 0.
@@ -26,7 +41,8 @@ with made as (
     select coalesce((select m.value::bigint from {schema}.meta m where m.key = 'marker'), 0) as floor_id
 ), now as materialized (
     select pg_current_snapshot() as snapshot, {schema}.drawn() as last_id,
-           greatest((select max(p.floor_id) from {schema}.partition p), rebased.floor_id) as floor_id
+           greatest((select max(p.floor_id) from {schema}.partition p), rebased.floor_id,
+                    %(settled)s::bigint) as floor_id
       from rebased
 ), first as (
     select r.partition, min(r.id) as id

@@ -21,7 +21,7 @@ from partbox.db.delivery.records import PolledPage, QuickPage
 from partbox.events.record import PageStats, Row, count_row_bytes
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
-from partbox.protocol.cursor import ReadRequest
+from partbox.protocol.cursor import LateLimits, ReadRequest
 from partbox.protocol.horizon import Page, Snapshot, build_fence
 from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, ParkedSave, SaveEntry, StoredRow, TickPartition
 from partbox.protocol.sweep import Sweep
@@ -303,7 +303,14 @@ class Database:
         return IdleCheck(build_fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
 
     def poll(
-        self, asks: Sequence[ReadRequest], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
+        self,
+        asks: Sequence[ReadRequest],
+        shared: Page | None,
+        *,
+        lo: int,
+        hi: int,
+        limits: LateLimits,
+        sweep: Sweep | None,
     ) -> PolledPage:
         snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
         floors = {ask.base_page: floor_at(ask.base_page, snapshot) for ask in asks}
@@ -311,7 +318,7 @@ class Database:
         found = [
             row
             for ask, room in zip(asks, rooms, strict=True)
-            for row in read_partition(ask._replace(room=room), floors[ask.base_page], rows, cap)
+            for row in read_partition(ask._replace(room=room), floors[ask.base_page], rows, limits)
         ]
         if sweep is not None:
             swept = (row for row in rows if sweep.start < row.id <= sweep.end and row.partition in sweep.last_ids)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from model_tables import ParkedLine
 from server_log import Logged, ended, sees
 
-from partbox.protocol import cursor as cursor_rules
-from partbox.protocol.cursor import ReadRequest
+from partbox.protocol.cursor import LateLimits, ReadRequest
 from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.rows import LooseRows
 
@@ -22,14 +21,14 @@ def floor_at(base: Page, snapshot: Snapshot) -> int:
     return min([base.settled_id, *(bound for (_, bound), is_over in over if is_over)])
 
 
-def read_partition(ask: ReadRequest, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
+def read_partition(ask: ReadRequest, floor: int, rows: Sequence[Logged], limits: LateLimits) -> list[Logged]:
     """The late and the new records of one partition."""
     since, until = (
         Snapshot.parse(ask.base_page.snapshot),
         Snapshot.parse(ask.until_snapshot) if ask.until_snapshot else None,
     )
     start = max(min(floor, ask.last_id), ask.after_id or 0)
-    end = min(ask.last_id, start + cursor_rules.STRETCH)
+    end = min(ask.last_id, start + limits.ids)
     mine = [row for row in rows if row.partition == ask.partition]
     late = [
         row
@@ -37,4 +36,4 @@ def read_partition(ask: ReadRequest, floor: int, rows: Sequence[Logged], cap: in
         if start < row.id <= end and not sees(since, row.xid) and (until is None or sees(until, row.xid))
     ]
     new = [row for row in mine if row.id > ask.last_id]
-    return late[: cap + 1] + new[: ask.room]
+    return late[: limits.records + 1] + new[: ask.room]

@@ -183,8 +183,10 @@ class ModelConnection:
     def run_check(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
-    def poll_page(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> PolledPage:
-        polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
+    def poll_page(
+        self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, limits: Any, sweep: Any = None
+    ) -> PolledPage:
+        polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, limits=limits, sweep=sweep))
         page = [(ask.partition, ask.last_id, ask.room, ask.after_id) for ask in asks], polled.rows
         self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
         assert self._in_vain < IN_VAIN, f"the log is asked in vain, for {page}"

@@ -21,7 +21,7 @@ from server_database import ServerWorld
 from statements import Fate, Sent
 from world import World, number
 
-from partbox.db.delivery import cursors, records
+from partbox.db.delivery import cursors
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.horizon import Snapshot
@@ -90,13 +90,11 @@ class Scenario:
         self.database.replay([int(id)])
 
     def late_at_once(self, cap: str) -> None:
-        for module in (cursor_rules, records):
-            self.patch.setattr(module, "MAX_LATE", int(cap))
+        self.patch.setattr(cursor_rules, "MAX_LATE", int(cap))
 
     def stretch(self, ids: str) -> None:
         """A page is cut after so many ids."""
-        for module in (cursor_rules, records):
-            self.patch.setattr(module, "STRETCH", int(ids))
+        self.patch.setattr(cursor_rules, "STRETCH", int(ids))
 
     def saves_take(self, seconds: str) -> None:
         save = cursors.save

@@ -13,7 +13,7 @@ from partbox.db.sql import Conn
 from partbox.events.record import PageStats
 from partbox.protocol import cursor
 from partbox.protocol.bell import flag_seconds_left
-from partbox.protocol.cursor import MAX_LATE, STRETCH, ReadRequest
+from partbox.protocol.cursor import LateLimits, ReadRequest, usual_late_limits
 from partbox.protocol.horizon import Fence, Page, build_fence
 from partbox.protocol.quick_poll import compute_id_range, to_bits
 from partbox.protocol.sweep import Sweep
@@ -55,13 +55,14 @@ def poll_page(
     *,
     lo: int,
     hi: int,
-    cap: int | None = None,
+    limits: LateLimits | None = None,
     sweep: Sweep | None = None,
 ) -> PolledPage:
     """Read one page of events from the log for several read requests."""
     # The records have ids up to `hi` and above `lo`. Requests whose `base` is `shared` are in lockstep. Each base is
-    # sent once. At most `cap` + 1 late records of each partition are returned. New records of partitions in the `sweep`
-    # come last, in the order of ids, regardless of their rooms.
+    # sent once. One late record more than `limits` allow is returned of each partition. New records of partitions in
+    # the `sweep` come last, in the order of ids, regardless of their rooms.
+    limits = limits or usual_late_limits()
     bases = [ask.base_page for ask in asks]
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
@@ -71,8 +72,8 @@ def poll_page(
         **_ask_parameters(asks, sweep),
         **_sweep_parameters(sweep),
         "hi": hi,
-        "cap": MAX_LATE if cap is None else cap,
-        "stretch": STRETCH,
+        "cap": limits.records,
+        "stretch": limits.ids,
         "bases": array_literal(numbers),
     }
     # The first reading of old records sets their hint bits. With data checksums, the server writes this to the WAL,

@@ -1,5 +1,6 @@
 """Subscriptions: create them, pause and resume them, move their cursors, and drop them."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,9 @@ from partbox.db.operator import actions
 from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_records, load_query
 from partbox.errors import SchemaError
 from partbox.protocol.lease import Heartbeat
+
+# Seconds for which the creation of a subscription waits for open transactions, and between two looks at them.
+SETTLE_SECONDS, SETTLE_PAUSE = 1.0, 0.01
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
@@ -89,6 +93,7 @@ def create(
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
+    values["settled"] = 0 if beginning else _find_settled_id(conn, schema)
     values |= actions.build_action_values("subscription create", target) | {"subscription": name}
     # Three statements are sent in one message. The protocol binds parameters to a single statement only, so they are
     # merged here.
@@ -97,6 +102,20 @@ def create(
         while cursor.nextset():
             pass
         return cursor.rowcount > 0
+
+
+def _find_settled_id(conn: Conn, schema: str) -> int:
+    # Return the highest record id drawn by now, up to which no more records will appear, as soon as that is certain.
+    # Return 0 if a transaction that may have drawn a lower id stays open. Without this floor, the first search of a
+    # subscription for late records would begin at the first record of the log.
+    (drawn_id,) = fetch_one_row(conn, "subscription_settled_id", schema)
+    (bound,) = fetch_one_row(conn, "subscription_bound", schema)
+    end = time.monotonic() + SETTLE_SECONDS
+    while not fetch_one_row(conn, "subscription_settled", schema, bound=bound)[0]:
+        if time.monotonic() > end:
+            return 0
+        time.sleep(SETTLE_PAUSE)
+    return drawn_id or 0
 
 
 def find_wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from partbox.events.record import ID, PARTITION, Row
+from partbox.protocol.cursor import LateLimits
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Partition
@@ -23,14 +24,14 @@ SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 class Credit(NamedTuple):
     """The limits of one poll: the number of records to read from each partition, and the free bytes in memory."""
 
-    # `rooms` are new records, and `late_cap` bounds the late records of each partition. `backlog_room` is the room of
+    # `rooms` are new records, and `late_limits` bounds the search for late records. `backlog_room` is the room of
     # partitions with a backlog. `is_enough` is True if that is half a page, or less is left to run. `patience` is in
     # seconds. Pass `blocked_by_slow`, whose slow handlers prevent reading, to `Credits.evict_slow`.
 
     partitions: list[Partition]
     rooms: list[int]
     free_bytes: int
-    late_cap: int
+    late_limits: LateLimits
     backlog_room: int
     is_enough: bool
     patience: float
@@ -113,7 +114,7 @@ class Credits:
             partitions,
             rooms,
             left,
-            budget.compute_late_cap(len(partitions), left),
+            budget.compute_late_limits(len(partitions), left),
             backlog,
             is_enough,
             patience,

@@ -20,7 +20,7 @@ from partbox.events.record import (
     lacks_names,
     parse_microseconds,
 )
-from partbox.protocol.cursor import PagePart, ReadRequest
+from partbox.protocol.cursor import LateLimits, PagePart, ReadRequest
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
@@ -46,8 +46,8 @@ class FetchedPage(NamedTuple):
     large_sizes: dict[int, dict[int, int]]
     # The first record id that was left out, by partition.
     first_omitted: dict[int, int]
-    # The most late records that are taken of each partition.
-    late_cap: int
+    # The limits of the search for late records. No more are taken of each partition.
+    late_limits: LateLimits
     # The server's clock at the poll, in microseconds since 2000.
     server_clock: int
     stats: PageStats
@@ -179,7 +179,9 @@ class Intake:
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
         kept = late + min(ask.room, whole)
         new, rows = ids[late:kept], rows[:kept]
-        cap = fetched.late_cap if end is None else min(kept, fetched.late_cap)
+        limits = fetched.late_limits
+        if end is not None:
+            limits = limits._replace(records=min(kept, limits.records))
         if end is not None or partition.number in fetched.cut_partitions:
             # With this room the page counts as full, so the cursor knows that there is more.
             ask = ask.with_room(len(new))
@@ -187,7 +189,7 @@ class Intake:
             partition.max_records = 2 * max(0, whole) + 1
         elif partition.max_records is not None and (new or not partition.payload_bytes.total):
             partition.raise_max_records()
-        reading = partition.cursor.take_page(ask, page, floor, ids[:late], new, together=together, cap=cap)
+        reading = partition.cursor.take_page(ask, page, floor, ids[:late], new, together=together, limits=limits)
         if reading.is_piece:
             partition.progress.take_piece(reading.page, reading.late_ids, reading.is_last)
             rows = rows[: len(reading.late_ids)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from partbox.events.record import Row, count_row_bytes
-from partbox.protocol import cursor
+from partbox.protocol.cursor import LateLimits, usual_late_limits
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.phase import Phase
 
@@ -55,8 +55,8 @@ class ReadBudget:
         self._rotation = 0
         # Bytes left when they were last counted, less the bytes reserved since.
         self._free_bytes = 0
-        # The most late records of a poll, if the usual number took too long.
-        self._late_cap: int | None = None
+        # The limits of a search for late records, if the usual ones took too long.
+        self._late_limits: LateLimits | None = None
         self.is_starved = False
 
     def learn_size(self, rows: Sequence[Row]) -> None:
@@ -114,10 +114,11 @@ class ReadBudget:
         half = self._page // 2
         return room >= half or sum(partition.progress.count_in_flight() for partition in partitions) < half
 
-    def compute_late_cap(self, partitions: int, free_bytes: int) -> int:
-        """Return how many late records (committed after higher ids) a poll may read from each partition."""
-        # The maximum depends on the number of partitions.
-        return min(self._late_cap or cursor.MAX_LATE, max(LEAST_SHARE, int(free_bytes / self._mean_bytes / partitions)))
+    def compute_late_limits(self, partitions: int, free_bytes: int) -> LateLimits:
+        """Return how many late records (committed after higher ids) a poll may read, and in how many ids it looks."""
+        # The most late records of each partition depend on the number of partitions.
+        records, ids = self._late_limits or usual_late_limits()
+        return LateLimits(min(records, max(LEAST_SHARE, int(free_bytes / self._mean_bytes / partitions))), ids)
 
     def bytes_for_payloads(self, records: int, free_bytes: int) -> int:
         """Return how many bytes of large payloads a page of this many records may contain."""
@@ -147,7 +148,8 @@ class ReadBudget:
         """Halve the maximum number of records of the next poll, because a poll took too long."""
         # The number of records is halved down to one record.
         self._max_records = max(1, sum(rooms) // 2)
-        self._late_cap = max(1, (self._late_cap or cursor.MAX_LATE) // 2)
+        records, ids = self._late_limits or usual_late_limits()
+        self._late_limits = LateLimits(max(1, records // 2), max(1, ids // 2))
 
     def note_poll_in_time(self) -> None:
         """Raise the maximum size of polls again, because a poll was answered in time."""
@@ -155,8 +157,9 @@ class ReadBudget:
         # The limits are raised by a quarter.
         if self._max_records is not None:
             self._max_records = _grow(self._max_records, self._page)
-        if self._late_cap is not None:
-            self._late_cap = _grow(self._late_cap, cursor.MAX_LATE)
+        if self._late_limits is not None:
+            records, ids = map(_grow, self._late_limits, usual := usual_late_limits())
+            self._late_limits = LateLimits(records or usual.records, ids or usual.ids) if records or ids else None
 
     def _compute_share(self, partitions: int) -> int:
         return max(LEAST_SHARE, self._page // max(1, partitions))

@@ -173,7 +173,7 @@ class FullReader:
         asked_at = time.monotonic()
         try:
             polled = records.poll_page(
-                conn, self._schema, asks, shared, lo=lo, hi=hi, cap=credit.late_cap, sweep=sweep_plan
+                conn, self._schema, asks, shared, lo=lo, hi=hi, limits=credit.late_limits, sweep=sweep_plan
             )
         except (QueryCanceled, HungError):
             self._credits.note_timeout(credit)
@@ -238,7 +238,7 @@ class FullReader:
             targets = {partition.number: partition for partition in credit.partitions}
             large = [row for row in large if self._intake.needs_parts(targets[row[PARTITION]], row, clock)]
         if not large:
-            return FetchedPage(rows, {}, {}, credit.late_cap, clock, stats)
+            return FetchedPage(rows, {}, {}, credit.late_limits, clock, stats)
         greedy = self._credits.find_greedy(credit)
         left = self._credits.bytes_for_payloads(len(rows), credit.free_bytes)
-        return self._payloads.complete_page(conn, rows, large, greedy, left, credit.late_cap, clock)
+        return self._payloads.complete_page(conn, rows, large, greedy, left, credit.late_limits, clock)

@@ -15,6 +15,7 @@ from partbox.db.delivery.records import QuickPage
 from partbox.events.record import PARTITION, list_incomplete
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import BellPoll
+from partbox.protocol.cursor import STRETCH, LateLimits
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.worker.context import Context
 from partbox.worker.engine.intake import FetchedPage
@@ -150,15 +151,16 @@ class LogReader:
 
     def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
         # Large payloads that the quick poll left out are added. The result is None if memory has no room for them.
-        rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
+        rows, clock, stats = polled.rows, polled.clock, polled.stats
+        limits = LateLimits(len(rows), STRETCH)
         if not self._credits.reserve_page(groups.caught_up, rows):
             return None
         large = list_incomplete(rows) if stats.has_incomplete else []
         large = [row for row in large if self._intake.needs_parts(groups.caught_up[row[PARTITION]], row, clock)]
         if not large:
-            return FetchedPage(rows, {}, {}, cap, clock, stats)
+            return FetchedPage(rows, {}, {}, limits, clock, stats)
         fetched = self._payloads.complete_page(
-            conn, rows, large, (), self._credits.bytes_for_quick_page(cap), cap, clock
+            conn, rows, large, (), self._credits.bytes_for_quick_page(len(rows)), limits, clock
         )
         return fetched if not fetched.first_omitted else None
 

@@ -14,6 +14,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.events.record import ID, LOG_POSITION, PARTITION, PageStats, count_row_bytes
+from partbox.protocol.cursor import LateLimits
 from partbox.worker.context import Context
 from partbox.worker.engine.intake import FetchedPage
 
@@ -41,7 +42,7 @@ class PayloadFetcher:
         left_out: list[Row],
         greedy: Collection[int],
         bytes_left: int,
-        cap: int,
+        late_limits: LateLimits,
         clock: int,
     ) -> FetchedPage:
         """Fetch the large payloads that a poll left out, up to `bytes_left` bytes, and return the page."""
@@ -58,7 +59,7 @@ class PayloadFetcher:
             elif pair not in fetched:
                 ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
         present = [row for row in (fetched.get(row[LOG_POSITION], row) for row in rows) if row is not None]
-        return FetchedPage(present, large, ends, cap, clock, PageStats(present))
+        return FetchedPage(present, large, ends, late_limits, clock, PageStats(present))
 
     def fetch_payloads(
         self, conn: Connection[Any], wanted: Sequence[RecordKey], bytes_left: int

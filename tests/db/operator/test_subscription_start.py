@@ -51,12 +51,32 @@ def test_a_subscription_from_now_on_created_before_the_first_publish_gets_everyt
     assert gets(conn, "audit") == [1]
 
 
-def test_a_subscription_begins_with_the_highest_floor_of_all_partitions_and_subscriptions(outbox, conn):
+def test_a_subscription_from_now_on_searches_no_old_records_although_no_worker_has_read_them(outbox, conn):
+    publish(conn, *range(9))
+    outbox.subscriptions.create("audit", "now")
+    assert set(rows(conn, "audit", "floor_id, last_id")) == {(9, 9)}
+
+
+def test_a_subscription_created_beside_short_transactions_waits_for_those_that_were_open(dsn, outbox, conn):
+    publish(conn, *range(9))
+    with background() as begin, psycopg.connect(dsn) as slow:
+        slow.execute("select pg_current_xact_id()")
+        created = begin(outbox.subscriptions.create, "audit", "now")
+        publish(conn, 9)
+        slow.rollback()
+        created.result()
+    ((floor, last_id),) = set(rows(conn, "audit", "floor_id, last_id"))
+    assert 9 <= floor <= last_id <= 10
+
+
+def test_a_subscription_begins_with_the_highest_floor_of_all_partitions_and_subscriptions(dsn, outbox, conn):
     publish(conn, *range(9))
     outbox.subscriptions.create("other")
     conn.execute("update partbox.partition set floor_id = 5 where subscription = 'default' and partition = 7")
     conn.execute("update partbox.partition set floor_id = 3 where subscription = 'other' and partition = 8")
-    outbox.subscriptions.create("audit", "now")
+    with psycopg.connect(dsn) as slow:
+        slow.execute("select pg_current_xact_id()")
+        outbox.subscriptions.create("audit", "now")
     assert set(rows(conn, "audit", "floor_id, last_id")) == {(5, 9)}
 
 

@@ -13,7 +13,6 @@ import pytest
 from owner import Owner, write
 
 from partbox import Outbox
-from partbox.db.delivery import records
 from partbox.protocol import cursor as cursor_rules
 
 Conn = psycopg.Connection[Any]
@@ -24,8 +23,7 @@ MANY = 60
 
 @pytest.fixture(autouse=True)
 def _small_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (records, cursor_rules):
-        monkeypatch.setattr(module, "STRETCH", 20)
+    monkeypatch.setattr(cursor_rules, "STRETCH", 20)
 
 
 @contextmanager
