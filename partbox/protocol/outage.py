@@ -3,6 +3,7 @@
 `DownstreamUnavailable` always says so, as do the exceptions that `parse_circuit` and `circuit_on` name. `OSError`,
 which is among the defaults, stands for connections only."""
 
+import builtins
 import io
 from pkgutil import resolve_name
 from typing import Any
@@ -125,7 +126,7 @@ def _is_error(value: object) -> bool:
 
 def _import_error(name: str) -> type[BaseException]:
     try:
-        found = resolve_name(name if "." in name else f"builtins.{name}")
+        found = resolve_name(name) if "." in name else getattr(builtins, name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name!r} cannot be imported ({error}): {CIRCUIT_GRAMMAR}") from None
     if not (isinstance(found, type) and issubclass(found, BaseException)):

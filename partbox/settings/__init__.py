@@ -217,15 +217,19 @@ class Settings(BaseModel):
     def unroutable_in(self, subscription: str) -> "Routing":
         """Return the policy of a subscription for events that have no handler."""
         # It is the setting `on_unroutable`. If that is not set, other subscriptions than `default` ignore such events.
-        unsaid = self.origins["on_unroutable"] == "default"
-        return "ignore" if unsaid and subscription != "default" else self.on_unroutable
+        return "ignore" if self._is_unroutable_unset and subscription != "default" else self.on_unroutable
 
     @property
     def on_newer(self) -> "Routing":
         """The policy for events whose version is newer than the handler's event class."""
         # The event waits, unless `on_unroutable` is set to another value than `ignore`.
-        unsaid = self.origins["on_unroutable"] == "default"
-        return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
+        unset = self._is_unroutable_unset
+        return "retry" if unset or self.on_unroutable == "ignore" else self.on_unroutable
+
+    @property
+    def _is_unroutable_unset(self) -> bool:
+        # Every handler asks this, so not all origins are gathered for it.
+        return self._origins.get("on_unroutable", "default") == "default"
 
     def shown(self, name: str) -> str:
         """Return the value of the setting with this external name as text for display, with secrets masked."""

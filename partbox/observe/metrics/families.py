@@ -14,6 +14,9 @@ from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, count_cells
 from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
 
+# The most handlers of a node of which those that never ran have series too.
+MAX_UNCOUNTED = 100
+
 Labels = tuple[str, ...]
 Values = dict[Labels, list[float]]
 Row = tuple[Labels, float]
@@ -54,9 +57,10 @@ def build_family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
 def build_process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
     """Yield the Prometheus metric families that the worker processes measure."""
     # Readings with the same label values are summed.
+    shown = [_find_shown(each.reading) for each in readings]
     for metric in MEASURED:
         made = build_family(prefix, metric, extra)
-        for labels, cells in sorted(_gather_values(metric, readings).items()):
+        for labels, cells in sorted(_gather_values(metric, readings, shown).items()):
             if metric.buckets:
                 bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
                 buckets = list(zip(bounds, accumulate(cells[:-1]), strict=True))
@@ -77,13 +81,25 @@ def to_label_value(value: str) -> str:
     return value.encode(errors="backslashreplace").decode()
 
 
-def _gather_values(metric: Metric, readings: Sequence[LabelledReading]) -> Values:
+def _find_shown(reading: MeterReading) -> set[str]:
+    # Return the handlers and sinks whose series are shown. The first count of a handler shows all its series. Of many
+    # handlers, the series of those that never ran would be most of an answer, so they are left out.
+    layout = reading.layout
+    found = {*layout.handlers, *layout.sinks} - {OTHER} if len(layout.handlers) <= MAX_UNCOUNTED else set[str]()
+    for metric in MEASURED:
+        if "handler" in metric.labels:
+            values = reading.layout.list_label_values(metric)
+            found.update(each for each in values if each not in found and any(_read_cells(metric, reading, each)))
+    return found
+
+
+def _gather_values(metric: Metric, readings: Sequence[LabelledReading], shown: Sequence[set[str]]) -> Values:
     found: Values = {}
-    for labels, reading in readings:
+    for (labels, reading), names in zip(readings, shown, strict=True):
         for value in reading.layout.list_label_values(metric):
-            cells = _read_cells(metric, reading, value)
-            if value == OTHER and not any(cells):
+            if "handler" in metric.labels and value not in names:
                 continue
+            cells = _read_cells(metric, reading, value)
             whole = (*labels, *([to_label_value(value)] if value else []))
             before = found.get(whole)
             found[whole] = (

@@ -45,11 +45,12 @@ class Layout:
     def __init__(self, handlers: Iterable[str], sinks: Iterable[str] = ()) -> None:
         self.handlers = tuple(dict.fromkeys([*handlers, OTHER]))
         self.sinks = tuple(dict.fromkeys(sinks))
-        self._indexes: dict[tuple[str, str], int] = {}
+        # The indexes of each metric, by label value and metric name.
+        self._indexes: dict[str, dict[str, int]] = {}
         self.size = 0
         for metric in MEASURED:
             for value in self.list_label_values(metric):
-                self._indexes[metric.name, value] = self.size
+                self._indexes.setdefault(value, {})[metric.name] = self.size
                 self.size += count_cells(metric)
 
     def list_label_values(self, metric: Metric) -> tuple[str, ...]:
@@ -61,11 +62,11 @@ class Layout:
 
     def find_index(self, name: str, value: str = "") -> int:
         """Return the index in shared memory at which the values of a metric with this label value begin."""
-        return self._indexes[name, value]
+        return self._indexes[value][name]
 
     def list_indexes(self, value: str) -> dict[str, int]:
         """Return the first index in shared memory of each metric that has this label value, by metric name."""
-        return {name: at for (name, its), at in self._indexes.items() if its == value}
+        return self._indexes.get(value, {})
 
 
 class Meter:
