@@ -13,6 +13,11 @@ select (select value::int from {schema}.meta where key = 'schema_version'),
        (select value::int from {schema}.meta where key = 'breaking_version'),
        exists (select from {schema}.meta where key = 'inbox_only')
 
+-- name: migrate_is_current
+-- The query returns whether the schema is as the last migration left it, and was migrated by the same scripts.
+select exists (select from {schema}.meta m
+                where m.key = 'migrated' and m.value = %(scripts)s || ' ' || {schema}.schema_state())
+
 -- name: migrate_schemas
 -- The query returns the schemas of this database that hold an outbox or only an inbox, by name.
 select n.nspname::text

@@ -25,6 +25,10 @@ class Roles:
     def __bool__(self) -> bool:
         return bool(self.publishers or self.workers)
 
+    def includes(self, other: "Roles") -> bool:
+        """Return True if all roles of `other` are among the roles."""
+        return {*other.publishers} <= {*self.publishers} and {*other.workers} <= {*self.workers}
+
     def __or__(self, other: "Roles") -> "Roles":
         return Roles(
             tuple(dict.fromkeys((*self.publishers, *other.publishers))),

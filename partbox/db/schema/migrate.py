@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from hashlib import sha256
 from typing import NamedTuple
 
 import psycopg
@@ -70,7 +71,33 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     check_schema_name(schema)
     grants.check_roles(roles)
     with connect_plain(dsn) as conn, _explain_errors(schema):
+        if not writer_only and _is_current(conn, schema, roles):
+            return []
         return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
+
+
+def _is_current(conn: Conn, schema: str, roles: Roles) -> bool:
+    # True if a migration would change nothing: these scripts have made the schema, it is as they left it, and the roles
+    # have their privileges. A migration replaces every function, so programs that migrate at each start would write
+    # more than a megabyte of WAL each time.
+    version = _load_version(conn, schema)
+    if version is None or version.inbox_only or version.newest != program_version().newest:
+        return False
+    granted = grants.find_granted_roles(conn, schema)
+    if not granted.includes(roles):
+        return False
+    try:
+        return fetch_own_rows(conn, "migrate_is_current", schema, scripts=_hash_scripts()) == [(True,)]
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
+        return False
+
+
+@cache
+def _hash_scripts() -> str:
+    files = sorted(
+        path for folder in ("migrations", "functions", "grants") for path in (sql_folder() / folder).glob("*.sql")
+    )
+    return sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
@@ -258,6 +285,7 @@ def build_steps(
     ours = program_version()
     yield fixed_script("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
     yield from grants.build_grants(schema, roles)
+    yield fixed_script("state", schema, scripts=_hash_scripts())
 
 
 def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:

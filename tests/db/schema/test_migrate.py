@@ -26,6 +26,45 @@ def test_a_fresh_database_gets_every_migration_and_a_second_run_nothing(empty_ds
         check_schema_version(conn)
 
 
+def test_a_migration_that_finds_nothing_to_do_writes_nothing(empty_dsn: str) -> None:
+    migrate(empty_dsn)
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        before = conn.execute("select pg_current_wal_insert_lsn(), pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+        functions = conn.execute(
+            "select oid, xmin from pg_proc where pronamespace = 'partbox'::regnamespace"
+        ).fetchall()
+        assert migrate(empty_dsn) == []
+        assert (
+            conn.execute("select oid, xmin from pg_proc where pronamespace = 'partbox'::regnamespace").fetchall()
+            == functions
+        )
+        # Nobody else writes to this database, but the server's own processes may: no transaction has an id.
+        assert conn.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchone() == before[1:]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "drop function partbox.life_anew()",
+        "create or replace function partbox.drawn() returns bigint language sql as 'select 1'",
+        "delete from partbox.meta where key = 'lock purge'",
+        "delete from partbox.meta where key = 'marker_witness'",
+        "revoke all on schema partbox from public; grant usage on schema partbox to public",
+    ],
+)
+def test_a_migration_repairs_a_schema_of_its_own_version_that_was_changed(empty_dsn: str, damage: str) -> None:
+    migrate(empty_dsn)
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        state = "select value from partbox.meta where key = 'migrated'"
+        first = conn.execute(state).fetchone()
+        conn.execute(damage.encode())
+        assert migrate(empty_dsn) == []
+        repaired = conn.execute(state).fetchone()
+        assert repaired != first
+        assert migrate(empty_dsn) == []
+        assert conn.execute(state).fetchone() == repaired
+
+
 def test_twenty_runs_at_once_apply_each_migration_once(empty_dsn: str) -> None:
     with ThreadPoolExecutor(20) as pool:
         applied = list(pool.map(migrate, [empty_dsn] * 20))
