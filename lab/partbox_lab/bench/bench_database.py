@@ -1,7 +1,8 @@
 """The database that the bench measures in: its schema, its backlog, and waits that Ctrl-C ends."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from psycopg.conninfo import make_conninfo
@@ -14,11 +15,13 @@ from partbox.terminal.interrupts import Interrupts
 from partbox_lab.bench import statements
 from partbox_lab.bench.sizes import Sizes
 from partbox_lab.bench.statements import ReadPosition
+from partbox_lab.bench.workspace import bench_workspace
 from partbox_lab.workspace import Workspace
 
 PATIENCE = 600.0  # seconds
 CHUNK = 100_000  # records per statement
 LOOK = 0.05  # seconds between two checks of a condition
+CONNECTIONS = 100  # of another server
 BEGINNING = ReadPosition("1:1:", 0)
 
 
@@ -45,6 +48,14 @@ class BenchDatabase:
         self.conn = place.connect("bench")
         self._interrupts = interrupts
         self._loaded = 0
+
+    @contextmanager
+    def other_server(self, **settings: str) -> Iterator["BenchDatabase"]:
+        """Yield a database on an embedded server of its own, which has these settings of PostgreSQL."""
+        with bench_workspace(None, CONNECTIONS, binaries=None, **settings) as place:
+            other = BenchDatabase(place, self.sizes, self._interrupts, self.failure, self.say)
+            with other.conn:
+                yield other
 
     @property
     def at_once(self) -> bool:

@@ -22,6 +22,8 @@ class GrowthSizes:
     payload: int  # bytes of a large payload
     publishers: int  # at the same time
     crowded: float  # of a turn of them
+    open_transactions: tuple[int, int]  # beside a drain
+    beside: int  # events of that drain
     behind: int  # events that a subscription lags
     subscriptions: int  # of one log
     rebalances: tuple[tuple[int, int], ...]  # numbers of processes, to and fro
@@ -87,6 +89,8 @@ FULL: Final = Sizes(
         payload=1_000_000,
         publishers=500,
         crowded=3.0,
+        open_transactions=(1_000, 5_000),
+        beside=200_000,
         behind=1_000_000,
         subscriptions=50,
         rebalances=((2, 3), (3, 4), (7, 8), (16, 32)),
@@ -124,6 +128,8 @@ QUICK: Final = Sizes(
         payload=1_000_000,
         publishers=100,
         crowded=0.5,
+        open_transactions=(100, 500),
+        beside=20_000,
         behind=40_000,
         subscriptions=10,
         rebalances=((2, 3),),

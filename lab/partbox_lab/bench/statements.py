@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import AsyncConnection, Connection, Cursor, ServerCursor
+from psycopg import AsyncConnection, ClientCursor, Connection, Cursor, ServerCursor
 
 from partbox.db import statements
 from partbox.db.blocking import use_raw_loaders
@@ -53,6 +53,14 @@ def load_skewed(conn: Conn, schema: str, first: int, last: int) -> None:
 def load_large(conn: Conn, schema: str, events: int, payload: int) -> None:
     """Append records with payloads of `payload` bytes that do not compress."""
     conn.execute(query("bench_load_large", schema), {"events": events, "payload": payload})
+
+
+def leave_open(conn: Conn, number: int) -> None:
+    """Prepare transactions that have an id, until this number of them is open."""
+    ((there,),) = conn.execute(query("bench_prepared", "partbox"), {}).fetchall()
+    for at in range(there, number):
+        with ClientCursor(conn) as cursor:
+            cursor.execute(query("bench_leave_open", "partbox"), {"name": f"bench {at}"})
 
 
 def vacuum(conn: Conn, schema: str) -> None:

@@ -233,3 +233,13 @@ select e.ev_id, e.ev_time, e.ev_type, e.ev_data, e.ev_extra1, e.ev_extra2, e.ev_
 -- name: bench_pgq_finish
 -- Mark a batch as handled.
 select pgq.finish_batch(%(batch)s)
+
+-- name: bench_prepared
+-- Return the number of prepared transactions.
+select count(*) from pg_prepared_xacts
+
+-- name: bench_leave_open
+-- Leave a transaction with an id open. It needs no session.
+begin;
+select pg_current_xact_id();
+prepare transaction %(name)s

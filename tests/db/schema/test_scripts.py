@@ -20,7 +20,10 @@ from partbox.embedded.server import Server
 from partbox.errors import SchemaError
 
 HOSTILE = "o'x\"; drop schema partbox; -- %s {x} \\"
-META = "select key, case when key like 'marker%' or key in ('tables', 'migrated') then null else value end from partbox.meta order by key"
+META = (
+    "select key, case when key like 'marker%' or key in ('tables', 'migrated') then null else value end"
+    " from partbox.meta order by key"
+)
 
 
 def dumped(dsn: str) -> str:

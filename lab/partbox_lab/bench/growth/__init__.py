@@ -1,7 +1,15 @@
 """Lines of growth: the effects of years of use, each compared with the plain case in the same run."""
 
 from partbox_lab.bench.group import LineSet
-from partbox_lab.bench.growth import backlogs, instances, publishers, rebalance, records, subscriptions
+from partbox_lab.bench.growth import (
+    backlogs,
+    instances,
+    open_transactions,
+    publishers,
+    rebalance,
+    records,
+    subscriptions,
+)
 
 # All lines of a growth run.
 GROWTH = LineSet(
@@ -10,6 +18,7 @@ GROWTH = LineSet(
         instances.GROUP,
         backlogs.GROUP,
         publishers.GROUP,
+        open_transactions.GROUP,
         subscriptions.GROUP,
         rebalance.GROUP,
     ),
