@@ -42,9 +42,10 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
     # something to do is not calm, because running handlers are checked four times a second.
     # The looks are the process's ticks. The result is also the longest time between two polls that nothing has
     # requested.
-    if not calm or not owned:
+    # A process that owns nothing ticks like one with a single partition: the bell announces a plan that gives it some.
+    if not calm:
         return TICK
-    return max(TICK, min(LONGEST_TICK, MAX_TICK_OF_LEASE * lease, TICK * FEW_PARTITIONS / owned))
+    return max(TICK, min(LONGEST_TICK, MAX_TICK_OF_LEASE * lease, TICK * FEW_PARTITIONS / max(1, owned)))
 
 
 def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:

@@ -5,6 +5,7 @@ from model_handlers import Shape
 from process import Process
 from world import World
 
+from partbox.protocol.cursor import usual_late_limits
 from partbox.worker.engine.credits import LONG_PATIENCE, SHORT_PATIENCE, Credit
 from partbox.worker.engine.read_budget import ReadBounds, ReadBudget
 from partbox.worker.engine.scheduler import SLOW_AFTER
@@ -128,3 +129,22 @@ def test_a_partition_may_use_its_share_of_the_waiting_rows_and_what_other_partit
     assert [room(20, 0), room(12, 10), room(9, 40), room(0, 0)] == [3, 3, 3, 20]
     one.parked.ahead_ids = set()
     one.parked.waiting_count = other.parked.waiting_count = 0
+
+
+def test_a_search_that_takes_too_long_is_halved_until_it_ends_in_time_and_then_grows_again() -> None:
+    """A subscription without a floor searches the whole log: with stretches of one length it would never get on."""
+    budget, usual = ReadBudget(ReadBounds(10_000, 1_000, 1_000, 1 << 20, 10_000)), usual_late_limits()
+    assert budget.compute_late_limits(1, 1 << 30) == usual
+    for halved in (2, 4, 8):
+        budget.note_timeout([100])
+        assert budget.compute_late_limits(1, 1 << 30) == (usual.records // halved, usual.ids // halved)
+    for _ in range(40):
+        budget.note_timeout([100])
+    assert budget.compute_late_limits(1, 1 << 30) == (1, 1)
+    before = budget.compute_late_limits(1, 1 << 30)
+    for _ in range(100):
+        budget.note_poll_in_time()
+        now = budget.compute_late_limits(1, 1 << 30)
+        assert before <= now <= usual
+        before = now
+    assert before == usual
