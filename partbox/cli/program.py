@@ -172,19 +172,19 @@ def warn_of_strays(context: typer.Context, version: Version = False, markdown: M
 
 def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
     from partbox.cli.shell.flags import with_settings
-    from partbox.cli.shell.single_options import SingleOptionCommand
+    from partbox.cli.shell.single_dsn import SingleDsnCommand
 
     if entry.is_group:
         group = entry.module.app
         for each in group.registered_commands:
-            each.cls = SingleOptionCommand
+            each.cls = SingleDsnCommand
             each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
             if entry.takes_settings and each.epilog is None:
                 each.callback, each.epilog = with_settings(each.callback), SETTINGS
         app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.help_line)
         return
     made = partial(
-        app.command, entry.name, cls=SingleOptionCommand, rich_help_panel=entry.panel, short_help=entry.help_line
+        app.command, entry.name, cls=SingleDsnCommand, rich_help_panel=entry.panel, short_help=entry.help_line
     )
     if (run := entry.function) is None:
         made(context_settings=ANY_ARGUMENTS, add_help_option=False)(_refuse_without_extra(entry))

@@ -101,6 +101,11 @@ def array_literal(values: Iterable[object]) -> str:
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
+def text_array(values: Iterable[str]) -> str:
+    """Return texts as the text of a PostgreSQL array, such as `{"one","two"}`."""
+    return array_literal(value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+
+
 def integer_array(values: Iterable[int]) -> str:
     """Return integers as the text of a PostgreSQL array, such as `{1,2}`."""
     # This is faster than `array_literal`, because a poll sends a thousand integers.

@@ -15,7 +15,7 @@ from psycopg import sql as compose
 from psycopg.rows import args_row, tuple_row
 
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
-from partbox.protocol.bell import build_channel_name
+from partbox.protocol.bell import build_channel_name, build_type_channels_stem
 
 Conn = Connection[Any]  # rows of any kind
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
         "parked": relation("parked"),
         "bell": compose.Literal(put(f"{quoted}.bell")),
         "channel": compose.Literal(put(build_channel_name(schema))),
-        "channel_name": compose.Identifier(put(build_channel_name(schema))),
+        "type_channels": compose.Literal(put(build_type_channels_stem(schema))),
     }
 
 

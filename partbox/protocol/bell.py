@@ -54,11 +54,21 @@ _LONGEST = 63  # bytes of a channel name
 
 def build_channel_name(schema: str) -> str:
     """Return the name of the PostgreSQL notification channel for a schema."""
+    return _shorten_name(schema, _LONGEST)
+
+
+def build_type_channels_stem(schema: str) -> str:
+    """Return the beginning of the names of the channels for workers whose subscription wants some event types.
+
+    A number from 0 to 15, the hash of the event type, follows for rings about one type, and `*` for all other
+    notifications."""
+    return f"{_shorten_name(schema, _LONGEST - 3)}/"
+
+
+def _shorten_name(schema: str, most: int) -> str:
     # A name that is too long for PostgreSQL is hashed.
     name = f"partbox:{schema}"
-    return (
-        name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
-    )
+    return name if len(name.encode()) <= most else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
 
 
 def find_reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:

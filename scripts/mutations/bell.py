@@ -92,8 +92,8 @@ MUTATIONS = (
         "a-long-nap-of-who-hears-nothing",
         "Where the bell is off nobody tells of a plan, and partitions wait for two seconds.",
         "partbox/protocol/intervals.py",
-        "    if not calm or not owned:\n",
-        "    if not owned:\n",
+        "    if not calm:\n        return TICK\n",
+        "",
         (
             "tests/protocol/test_ticks.py::test_a_process_that_would_miss_a_plan_or_runs_a_handler_ticks_at_the_usual_interval",
         ),

@@ -59,9 +59,9 @@ MUTATIONS = (
         "a-floor-claimed-after-the-page",
         "The floor of a claim bounds what is open then, not what the shared page did not see before.",
         "partbox/worker/poller/log_poll.py",
-        "polled = records.read_new_records(conn, self._schema, shared, groups.caught_up_bits)",
+        "polled = records.read_new_records(conn, self._schema, shared, groups.caught_up_bits,",
         "polled = records.read_new_records(conn, self._schema, type(shared)(shared.snapshot,"
-        " max(shared.settled_id, horizon.claimed_floor)), groups.caught_up_bits)",
+        " max(shared.settled_id, horizon.claimed_floor)), groups.caught_up_bits,",
         ("tests/engine/test_owned_partitions.py::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
     ),
     Mutation(

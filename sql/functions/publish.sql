@@ -63,7 +63,8 @@ begin
     if has_sequence_privilege(bell, 'SELECT') then
         if pg_sequence_last_value(bell) - (extract(epoch from clock_timestamp()) * 1000)::bigint between 1 and 3000 then
             if {queue_has_room} then
-                perform pg_notify({channel}, part::text);
+                perform pg_notify({channel}, part::text),
+                        pg_notify({type_channels} || (hashtext(event_type) & 15), part::text);
             end if;
         end if;
     end if;

@@ -6,7 +6,7 @@ create or replace function {schema}.tell(payload text)
 returns boolean language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
     if {queue_has_room} then
-        perform pg_notify({channel}, payload);
+        perform pg_notify({channel}, payload), pg_notify({type_channels} || '*', payload);
         return true;
     end if;
     return false;

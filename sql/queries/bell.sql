@@ -18,18 +18,25 @@
 (pg_notification_queue_usage() < 0.5)
 
 -- name: rings
--- Other queries contain this expression in the RETURNING clause of an INSERT. It sends a notification with the partition of the record if
--- a worker sleeps. It is true if a notification was sent.
+-- Other queries contain this expression in the RETURNING clause of an INSERT. It sends notifications with the partition of the record if a
+-- worker sleeps: to the channel of all workers, and to that of the workers whose subscription may want this type. It is true if they were
+-- sent.
 (case when {sleeps}
-      then case when {queue_has_room} then pg_notify({channel}, (%(partition)s::smallint)::text) is not null else false end
+      then case when {queue_has_room}
+                then row(pg_notify({channel}, (%(partition)s::smallint)::text),
+                         pg_notify({type_channels} || (hashtext(%(event_type)s::text) & 15), (%(partition)s::smallint)::text))
+                     is not null
+                else false end
       else false end)
 
 -- name: rings_many
--- Other queries contain this expression. It sends a notification for each of the given partitions if a worker sleeps. It is true if
--- notifications were sent.
+-- Other queries contain this expression. It sends a notification for each of the given partitions if a worker sleeps, whatever types the
+-- subscription of the worker wants. It is true if notifications were sent.
 case when {sleeps}
      then case when {queue_has_room}
-               then (select count(pg_notify({channel}, partition)) from unnest(%(partitions)s::text[]) as given (partition)) > 0
+               then (select count(pg_notify(channel, partition))
+                       from unnest(%(partitions)s::text[]) as given (partition),
+                            (values ({channel}), ({type_channels} || '*')) as told (channel)) > 0
                else false end
      else false end
 
@@ -74,8 +81,17 @@ select set_config('synchronous_commit', 'off', true), setval(%(bell)s::oid::regc
 
 -- name: bell_say
 -- The query notifies all workers that listen. It returns false, and notifies nobody, if the server's notification queue is filling up.
-select case when {queue_has_room} then pg_notify({channel}, %(payload)s::text) is not null else false end
+select case when {queue_has_room}
+            then row(pg_notify({channel}, %(payload)s::text), pg_notify({type_channels} || '*', %(payload)s::text)) is not null
+            else false end
+
+-- name: bell_channels
+-- The query returns the channels for a worker whose subscription wants some types: those of the types, and the one for notifications
+-- that are not about one type. A channel serves a sixteenth of all types, so the worker may be woken for another type.
+select {type_channels} || '*'
+union
+select {type_channels} || (hashtext(type) & 15) from unnest(%(types)s::text[]) as wanted (type)
 
 -- name: bell_listen
--- From now on, this session receives the notifications of the schema.
-listen {channel_name}
+-- From now on, this session receives the notifications of the channel.
+listen {heard}

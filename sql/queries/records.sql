@@ -18,27 +18,33 @@ select g as drawn,
        {log_named} as log
   from (select {drawn} as g offset 0) as drawn
 
+-- name: wanted
+-- Other queries contain this condition. It is true if the subscription wants the type of a record `r`. Null `types` are all types.
+(%(types)s::text[] is null or r.event_type = any(%(types)s::text[]))
+
 -- name: light
 -- Other queries contain this list of columns of a record `r`. It leaves out values that are large, or compressed and so perhaps large.
 -- `payloads` returns those, bounded by bytes. The sizes are known without reading the values. A record with a large name has no event
--- type in this list. Every record has one in the log.
+-- type in this list. Every record has one in the log. A record whose type is not one of `types`, if that is not null, is not delivered.
+-- Its payload is `null` and it has no headers.
 r.partition, r.id, r.event_id,
        case when greatest(octet_length(r.event_type), octet_length(r.aggregate_type), octet_length(r.aggregate_id),
                           octet_length(r.tenant_id), octet_length(r.content_type)) <= 2000 then r.event_type end,
        case when octet_length(r.aggregate_type) <= 2000 then r.aggregate_type end,
        case when octet_length(r.aggregate_id) <= 2000 then r.aggregate_id end,
        case when octet_length(r.tenant_id) <= 2000 then r.tenant_id end,
-       case when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
+       case when not {wanted} then 'null'::json
+            when pg_column_size(r.payload) <= 2000 and pg_column_compression(r.payload) is null
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload end,
-       case when octet_length(r.payload_bytes) <= 2000
+       case when {wanted} and octet_length(r.payload_bytes) <= 2000
                  and (r.headers is null
                       or (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null))
             then r.payload_bytes end,
        case when octet_length(r.content_type) <= 2000 then r.content_type end,
        -- A record that is never available has its headers in any case, because they say whether an import has written it.
-       case when r.headers is not null
+       case when r.headers is not null and {wanted}
                  and (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
                       or r.available_at = '294276-12-31 23:59:59.999999Z')
             then r.headers end

@@ -39,8 +39,8 @@ WRONG: list[tuple[str, int, str]] = [
     ("xyzzy", 2, "`partbox --help` lists the commands"),
     ("--verson", 2, "did you mean --version?"),
     ("dead lst", 2, "did you mean `partbox dead list`?"),
-    ("status --dsn dbname=a --dsn dbname=b", 2, "--dsn was given more than once: this command takes one"),
-    ("dead list --schema=a --schema b", 2, "--schema was given more than once"),
+    ("status --dsn dbname=a --dsn dbname=b", 2, "--dsn was given more than once: this command works on one database"),
+    ("dead list --dsn=dbname=a --dsn dbname=b", 2, "--dsn was given more than once"),
     # Start here.
     ("init --shcema orders", 2, "did you mean --schema?"),
     ("init --writer-only --inbox-only", 1, "give one of them"),

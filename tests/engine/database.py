@@ -18,7 +18,7 @@ from server_log import Logged, Publishing, ServerLog, ended, sees
 from partbox.db.delivery.cursors import TickResult
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import PolledPage, QuickPage
-from partbox.events.record import PageStats, Row, count_row_bytes
+from partbox.events.record import CONTENT_TYPE, EVENT_TYPE, HEADERS, PAYLOAD, PageStats, Row, count_row_bytes
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import LateLimits, ReadRequest
@@ -28,6 +28,13 @@ from partbox.protocol.sweep import Sweep
 
 Pair = tuple[int, int]
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def light(row: Row, types: Collection[str] | None) -> Row:
+    """The row of a page, without payload and headers if its type is none of `types`."""
+    if types is None or row[EVENT_TYPE] is None or row[EVENT_TYPE] in types:
+        return row
+    return (*row[:PAYLOAD], b"null", None, row[CONTENT_TYPE], None, *row[HEADERS + 1 :])
 
 
 class Database:
@@ -311,6 +318,7 @@ class Database:
         hi: int,
         limits: LateLimits,
         sweep: Sweep | None,
+        types: Collection[str] | None,
     ) -> PolledPage:
         snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
         floors = {ask.base_page: floor_at(ask.base_page, snapshot) for ask in asks}
@@ -324,12 +332,12 @@ class Database:
             swept = (row for row in rows if sweep.start < row.id <= sweep.end and row.partition in sweep.last_ids)
             found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.max_records]
         self.gap()
-        drawn, text = self.log.drawn, [row.row() for row in found]
+        drawn, text = self.log.drawn, [light(row.row(), types) for row in found]
         return PolledPage(
             snapshot.text, [floors[ask.base_page] for ask in asks], text, self._micros(), drawn, PageStats(text)
         )
 
-    def quick(self, shared: Page, bits: str) -> QuickPage:
+    def quick(self, shared: Page, bits: str, types: Collection[str] | None) -> QuickPage:
         """Its ceiling is all that is drawn, within the range of ids that it is planned for."""
         snapshot, since = self.log.snapshot(), Snapshot.parse(shared.snapshot)
         seen = list(self.log.committed)
@@ -340,7 +348,7 @@ class Database:
         above, end = quick_poll.compute_id_range(shared)
         rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
-        found = [row.row() for row in unseen[: cursor_rules.MAX_LATE + 1]]
+        found = [light(row.row(), types) for row in unseen[: cursor_rules.MAX_LATE + 1]]
         return QuickPage(snapshot.text, made, floor, found, self._micros(), 0.0, PageStats(found))
 
     def records(self, wanted: Collection[Pair]) -> dict[Pair, Logged]:

@@ -184,17 +184,20 @@ class ModelConnection:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
     def poll_page(
-        self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, limits: Any, sweep: Any = None
+        self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, limits: Any, sweep: Any = None, types: Any = None
     ) -> PolledPage:
-        polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, limits=limits, sweep=sweep))
+        polled = self.ask(
+            "poll",
+            lambda: self.database.poll(asks, shared, lo=lo, hi=hi, limits=limits, sweep=sweep, types=types),
+        )
         page = [(ask.partition, ask.last_id, ask.room, ask.after_id) for ask in asks], polled.rows
         self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
         assert self._in_vain < IN_VAIN, f"the log is asked in vain, for {page}"
         self._page = page
         return polled
 
-    def read_new_records(self, _: str, shared: Any, partitions: str) -> QuickPage:
-        return self.ask("quick", lambda: self.database.quick(shared, partitions))
+    def read_new_records(self, _: str, shared: Any, partitions: str, types: Any = None) -> QuickPage:
+        return self.ask("quick", lambda: self.database.quick(shared, partitions, types))
 
     def load_bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
         return self.ask("bodies", lambda: self.database.bodies(wanted))

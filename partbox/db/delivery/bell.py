@@ -1,11 +1,14 @@
 """Raise, lower and read the flag of the bell, and notify its channel. See `partbox.protocol.bell`."""
 
+from collections.abc import Collection
 from typing import NamedTuple
+
+from psycopg.sql import Identifier
 
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import Conn, load_plain_query, load_query
-from partbox.protocol.bell import RING_BACK, flag_duration
+from partbox.db.sql import Conn, fetch_rows, load_query, load_script
+from partbox.protocol.bell import RING_BACK, build_channel_name, flag_duration
 
 
 class BellSequence(NamedTuple):
@@ -55,5 +58,9 @@ def notify_listeners(conn: Conn, schema: str, payload: str) -> bool:
     return bool(is_sent)
 
 
-def listen(conn: Conn, schema: str) -> None:
-    conn.execute(load_plain_query("bell_listen", schema))
+def listen(conn: Conn, schema: str, types: Collection[str] | None = None) -> None:
+    """Receive the notifications of a schema on this connection. With `types`, rings about other types may be left
+    out."""
+    found = None if types is None else fetch_rows(conn, "bell_channels", schema, types=[*types])
+    for (channel,) in [(build_channel_name(schema),)] if found is None else found:
+        conn.execute(load_script("bell_listen", heard=Identifier(channel)))

@@ -1,13 +1,13 @@
 """Read the log: pages, and the bodies of parked records. Pages and bodies leave out large payloads and names, so that a
 statement of many records returns few bytes. `load_payloads` fetches them, bounded by bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import orjson
 
-from partbox.db.blocking import Row, array_literal, fetch, integer_array
+from partbox.db.blocking import Row, array_literal, fetch, integer_array, text_array
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
 from partbox.events.record import PageStats
@@ -57,8 +57,10 @@ def poll_page(
     hi: int,
     limits: LateLimits | None = None,
     sweep: Sweep | None = None,
+    types: Collection[str] | None = None,
 ) -> PolledPage:
-    """Read one page of events from the log for several read requests."""
+    """Read one page of events from the log for several read requests. Events of other types than `types` come without
+    their payloads."""
     # The records have ids up to `hi` and above `lo`. Requests whose `base` is `shared` are in lockstep. Each base is
     # sent once. One late record more than `limits` allow is returned of each partition. New records of partitions in
     # the `sweep` come last, in the order of ids, regardless of their rooms.
@@ -72,6 +74,7 @@ def poll_page(
         **_ask_parameters(asks, sweep),
         **_sweep_parameters(sweep),
         "hi": hi,
+        "types": _type_array(types),
         "cap": limits.records,
         "stretch": limits.ids,
         "bases": array_literal(numbers),
@@ -90,11 +93,19 @@ def poll_page(
     )
 
 
-def read_new_records(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
-    """Read a few records of some partitions that were committed after the last full read."""
+def read_new_records(
+    conn: Conn, schema: str, shared: Page, partitions: str, types: Collection[str] | None = None
+) -> QuickPage:
+    """Read a few records of some partitions that were committed after the last full read. Events of other types than
+    `types` come without their payloads."""
     # At most `MAX_LATE` + 1 records that the snapshot of the page `shared` does not see are returned. `partitions` is a
     # bit string (see `quick_poll.to_bits`).
-    own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.bell_of(conn)}
+    own = {
+        "partitions": partitions,
+        "most": cursor.MAX_LATE,
+        "bell": bell.bell_of(conn),
+        "types": _type_array(types),
+    }
     above, end = compute_id_range(shared)
     head, rows, stats = _fetch_page(
         conn, "quick", schema, {**_shared_parameters(shared), **own}, {"above": above, "end": end}
@@ -131,6 +142,10 @@ def _fetch_page(
 
 def _add_to_stats(stats: PageStats, rows: Sequence[Row]) -> None:
     stats.add(rows if rows[-1][0] is not None else rows[:-1])
+
+
+def _type_array(types: Collection[str] | None) -> str | None:
+    return None if types is None else text_array(types)
 
 
 def _shared_parameters(page: Page | None) -> dict[str, object]:
@@ -181,7 +196,7 @@ def load_bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> l
     # They are in the order of ids.
     # A record that is gone is missing. The last column of a record says whether a delayed event is canceled or may be.
     with proof.without_row_security(conn):
-        return fetch(conn, "bodies", schema, _id_parameters(wanted))
+        return fetch(conn, "bodies", schema, {**_id_parameters(wanted), "types": None})
 
 
 def load_payloads(

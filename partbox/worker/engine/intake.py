@@ -13,6 +13,7 @@ from partbox.events.record import (
     AVAILABLE_AT,
     EVENT_TYPE,
     ID,
+    IDENTITY,
     PARTITION,
     PageStats,
     PartitionRows,
@@ -31,7 +32,7 @@ from partbox.worker.engine.state import EngineState
 # Partitions per hold of the lock. A poller that takes the lock for each of 256 partitions disturbs runners as often.
 LOCK_PORTION = 16
 
-_id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
+_id, _available_at, _identity = itemgetter(ID), itemgetter(AVAILABLE_AT), itemgetter(IDENTITY)
 
 T = TypeVar("T")
 
@@ -90,6 +91,17 @@ class Intake:
         self._lengthened_lanes: list[SharedLane] = []
         # The event types that the subscription takes, None for all types.
         self.wanted_types: frozenset[str] | None = None
+        # The last unwanted record that quick polls have found for each caught-up partition.
+        self._passed_rows: dict[Partition, Row] = {}
+
+    def restart(self, wanted_types: frozenset[str] | None) -> None:
+        """Begin a session, in which the subscription takes events of `wanted_types`, or of all types if None."""
+        # After a crash the server may use ids again, so no record of an earlier session may move a cursor.
+        self.wanted_types, self._passed_rows = wanted_types, {}
+
+    def wants_type(self, event_type: str) -> bool:
+        """Return True if the subscription takes events of this type."""
+        return self.wanted_types is None or event_type in self.wanted_types
 
     def advance_to_page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
@@ -126,6 +138,21 @@ class Intake:
                         self._hand_over_moved(each, fetched)
                 self._wake_lengthened()
 
+    def pass_unwanted(self, caught_up: Mapping[int, Partition], rows: list[Row]) -> list[Row]:
+        """Return the rows of a quickly polled page whose types the subscription wants."""
+        # The shared page says that the other records are read, and `move_caught_up` moves the cursors past them later:
+        # to move and save a cursor for each of them would cost as much as to deliver them. A record without its names
+        # is kept until they are fetched.
+        if self.wanted_types is None:
+            return rows
+        kept = []
+        for row in rows:
+            if row[EVENT_TYPE] is None or row[EVENT_TYPE] in self.wanted_types:
+                kept.append(row)
+            else:
+                self._passed_rows[caught_up[row[PARTITION]]] = row
+        return kept
+
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
         """Queue the records of a quickly polled page for handlers, and move the read positions of their partitions."""
         # The partitions are caught up. Only the cursors of partitions with records in the page are moved.
@@ -138,13 +165,18 @@ class Intake:
                 self._wake_lengthened()
 
     def move_caught_up(self, partitions: Iterable[Partition], page: Page) -> None:
-        """Move the read positions of partitions past a page that has no records for them."""
+        """Move the read positions of partitions past a page that has no wanted records for them."""
         # The partitions are caught up. A save can then pass the page.
+        passed_rows, self._passed_rows = self._passed_rows, {}
         for partition in partitions:
+            row = passed_rows.get(partition)
             # The check and the move are one step: the saver may drop a lost partition.
             with self._lock:
                 if not partition.is_lost:
-                    self._move_caught_up(partition, page, PartitionRows([], []), None)
+                    rows = [row] if row is not None and row[ID] > partition.cursor.last_id else []
+                    self._move_caught_up(partition, page, PartitionRows(rows, [*map(_id, rows)]), None)
+                    if rows:
+                        self._finish_unwanted(partition, rows)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
         """Return True if the left-out payload or names of a large record must be fetched now."""
@@ -156,9 +188,7 @@ class Intake:
         # due by this clock, or if the subscription does not take its type.
         if partition.is_draining or (self._transactional and row[ID] <= partition.cursor.last_id):
             return False
-        return not _is_scheduled(row[AVAILABLE_AT], clock) and (
-            self.wanted_types is None or row[EVENT_TYPE] in self.wanted_types
-        )
+        return not _is_scheduled(row[AVAILABLE_AT], clock) and self.wants_type(row[EVENT_TYPE])
 
     def _move_cursor(
         self,
@@ -240,6 +270,8 @@ class Intake:
         # The first `late` records are late.
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
+        if self.wanted_types is not None:
+            rows = self._finish_unwanted(partition, rows)
         # True if nothing is known that could keep a record of the page back. Ids up to `max_remembered_id` may be done
         # since before a lost connection.
         plain = not (
@@ -248,7 +280,6 @@ class Intake:
             or partition.is_draining
             or partition.suspects.expected_count
             or last_late
-            or self.wanted_types is not None
             or (rows and rows[0][ID] <= partition.resumption.max_remembered_id)
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
@@ -256,13 +287,26 @@ class Intake:
             # One runner handles the records in order, so they need no lanes by key.
             shared_lane = partition.shared_lane
             shared_lane.claim = self._build_claim(partition)
-            shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)
+            types = fetched.stats.types if self.wanted_types is None else fetched.stats.types & self.wanted_types
+            shared_lane.types.add(types, replace=not shared_lane.queue)
             shared_lane.queue.extend(rows)
             if shared_lane.is_running or not shared_lane.is_active:
                 shared_lane.is_active = True
                 self._lengthened_lanes.append(shared_lane)
         else:
             self._queue_by_key(partition, rows, last_late, fetched.server_clock, plain=plain, large=large)
+
+    def _finish_unwanted(self, partition: Partition, rows: list[Row]) -> list[Row]:
+        """Finish the records whose types the subscription does not want. Return the other records."""
+        # A row that was parked ahead of the cursor decides about its event, whatever the type.
+        ahead_ids, kept, unwanted = partition.parked.ahead_ids, list[Row](), list[Row]()
+        for row in rows:
+            (kept if self.wants_type(row[EVENT_TYPE]) or row[ID] in ahead_ids else unwanted).append(row)
+        if unwanted:
+            partition.resumption.remembered.difference_update(map(_identity, unwanted))
+            partition.finish_rows(unwanted)
+            self._state.mark_dirty(partition)
+        return kept
 
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
@@ -305,7 +349,7 @@ class Intake:
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Finish an event or set it aside in a database row, if it must not run now. Return True if it must not."""
-        # An event that is known or not wanted is finished at once. Any other event is parked (set aside in a row of its
+        # An event that is known is finished at once. Any other event is parked (set aside in a row of its
         # own). The module `partbox.protocol.parking` defines the states of a row.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
@@ -316,8 +360,6 @@ class Intake:
         elif event.identity in remembered:
             # Done, or still running, since before a lost connection.
             remembered.discard(event.identity)
-            partition.finish_rows([event.record])
-        elif self.wanted_types is not None and event.event_type not in self.wanted_types:
             partition.finish_rows([event.record])
         elif _is_scheduled(event.record[AVAILABLE_AT], clock):
             # A scheduled event never blocks its key.

@@ -173,7 +173,15 @@ class FullReader:
         asked_at = time.monotonic()
         try:
             polled = records.poll_page(
-                conn, self._schema, asks, shared, lo=lo, hi=hi, limits=credit.late_limits, sweep=sweep_plan
+                conn,
+                self._schema,
+                asks,
+                shared,
+                lo=lo,
+                hi=hi,
+                limits=credit.late_limits,
+                sweep=sweep_plan,
+                types=self._intake.wanted_types,
             )
         except (QueryCanceled, HungError):
             self._credits.note_timeout(credit)

@@ -141,7 +141,7 @@ class Listener:
     def _serve(self, conn: WatchedConnection) -> None:
         # The connection is used until it fails or the listener stops.
         # The poller reads the connection, and reports its errors.
-        bell.listen(conn, self._settings.schema_name)
+        bell.listen(conn, self._settings.schema_name, self._engine.intake.wanted_types)
         self._close_asked.clear()
         self._error = None
         self._probe_awaited = self._probe_to_send = uuid4().hex

@@ -12,7 +12,7 @@ from psycopg import Connection
 from partbox.db.delivery import idle_check, records
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import QuickPage
-from partbox.events.record import PARTITION, list_incomplete
+from partbox.events.record import PARTITION, PageStats, list_incomplete
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import BellPoll
 from partbox.protocol.cursor import STRETCH, LateLimits
@@ -133,9 +133,12 @@ class LogReader:
         # Partitions are caught up only after they have read a shared page.
         assert shared is not None
         asked_at = time.monotonic()
-        polled = records.read_new_records(conn, self._schema, shared, groups.caught_up_bits)
+        polled = records.read_new_records(conn, self._schema, shared, groups.caught_up_bits, self._intake.wanted_types)
         if not quick.has_found_all(len(polled.rows), polled.floor, polled.fence.drawn_id):
             return None
+        wanted = self._intake.pass_unwanted(groups.caught_up, polled.rows)
+        if len(wanted) < len(polled.rows):
+            polled = polled._replace(rows=wanted, stats=PageStats(wanted))
         fetched = None
         if polled.rows and (fetched := self._complete_page(conn, groups, polled)) is None:
             return None

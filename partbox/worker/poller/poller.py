@@ -172,8 +172,8 @@ class Poller:
     def _resume_partitions(self, session: Session) -> None:
         self._pause_writers()
         conn = session.reading
-        self._engine.intake.wanted_types = subscriptions.find_wanted_types(
-            conn, self.context.schema, self.context.subscription
+        self._engine.intake.restart(
+            subscriptions.find_wanted_types(conn, self.context.schema, self.context.subscription)
         )
         self.ownership.resume(conn)
         self.reader.discard_groups()

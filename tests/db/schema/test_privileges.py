@@ -269,7 +269,13 @@ def test_the_script_for_psql_grants_too(cast, empty_dsn):
         conn.execute("drop schema partbox cascade")
 
 
-FOR_THE_OWNER = {"subscription_drop", "subscription_pause", "subscription_purged", "subscription_replay"}
+FOR_THE_OWNER = {
+    "schema_state",
+    "subscription_drop",
+    "subscription_pause",
+    "subscription_purged",
+    "subscription_replay",
+}
 
 
 def test_every_function_is_granted_to_a_role_or_reserved_for_the_owner_and_none_is_public(cast, conn):

@@ -21,7 +21,7 @@ import writers
 from waiting import eventually
 
 from partbox.codecs import Codecs
-from partbox.db.delivery import instances, records
+from partbox.db.delivery import instances
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.platform import boottime
@@ -148,8 +148,7 @@ def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_o
     """With a cap of two late records to a page many pages are cut."""
     seed = int(os.environ.get("PARTBOX_TEST_SEED") or randrange(2**32))
     print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201  # shown when the test fails, to run it again
-    for module in (records, cursor):
-        monkeypatch.setattr(module, "MAX_LATE", cap)
+    monkeypatch.setattr(cursor, "MAX_LATE", cap)
     monkeypatch.setattr(sweep, "MIN_PARTITIONS", 2)
     random = Random(seed)
     writers.prepare(dsn)
