@@ -42,7 +42,7 @@ AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
-_NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
+_names = itemgetter(EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
 # Bytes in memory of the names of most events, which are not counted.
 USUAL_NAME_BYTES = 600
 
@@ -110,5 +110,6 @@ class PageStats:
 def count_row_bytes(row: Row) -> int:
     """Return the bytes of memory that the payload, the headers and unusually long names of a log row take."""
     # Names count only beyond their usual size.
-    data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
-    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)
+    # Missing parts count as empty ones, and a missing name as a short one.
+    data = len(row[PAYLOAD] or b"") + len(row[PAYLOAD_BYTES] or b"") + len(row[HEADERS] or b"")
+    return data + max(0, sum(map(getsizeof, _names(row))) - USUAL_NAME_BYTES)

@@ -14,6 +14,21 @@ _NAMED: Final = (
     r"|session[-_.]?id)(?:[-_.]?(?:hash|value|key|id|confirm(?:ation)?|\d{1,9})){0,2}"
 )
 
+# One of the words is in every name of a secret.
+_NAME_WORDS: Final = (
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "cookie",
+    "authorization",
+    "credential",
+    "jwt",
+    "key",
+    "sig",
+    "session",
+)
+
 _NAME: Final = (
     rf"(?<![\w.-])(?P<name>(?=[\w.-]*?{_NAMED}(?![\w.-]))[\w.-]++"
     r"|(?:api|access|secret|private|account|signing|encryption)\ key(?![\w.-]))"
@@ -67,6 +82,20 @@ _KNOWN_FORM: Final = re.compile(
     r"|(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|[rs]k[_-](?:live|test|proj)[_-]|AIza)[\w-]{16,}+)",
     re.DOTALL,
 )
+# One of the texts is in every match of `_KNOWN_FORM`.
+_FORMS: Final = (
+    "-----BEGIN",
+    "whsec_",
+    "eyJ",
+    "AKIA",
+    "ASIA",
+    *(f"gh{letter}_" for letter in "pousr"),
+    "github_pat_",
+    "glpat-",
+    "xox",
+    *(f"{letter}k{mark}" for letter in "rs" for mark in "_-"),
+    "AIza",
+)
 # libpq quotes any part of a connection string that it cannot read.
 _UNREAD = re.compile(
     r'((?:percent-encoded (?:token|value): |missing "=" after |spaces found in |invalid connection option '
@@ -86,9 +115,17 @@ _HEADER: Final = re.compile(
 def mask_secrets(text: str) -> str:
     """Replace every secret in a text, such as a password or token, by a mask."""
     # Every expression takes linear time, because names are matched as whole words only.
-    # Text that is masked already does not change.
-    text = _KNOWN_FORM.sub(MASK, _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_mask_password, text)))
-    text = _SCHEME.sub(_mask_scheme, _TUPLE.sub(_mask_tuple, _mask_pairs(text)))
+    # Text that is masked already does not change. Most texts have no secret. A search for a part that every match has
+    # takes a hundredth of the time of the expressions, which took 600 us for a traceback.
+    if "@" in text:
+        text = _USER_ALONE.sub(rf"\1{MASK}@", _TOKEN.sub(_mask_password, text))
+    if any(form in text for form in _FORMS):
+        text = _KNOWN_FORM.sub(MASK, text)
+    folded = text.casefold()
+    if any(word in folded for word in _NAME_WORDS):
+        text = _TUPLE.sub(_mask_tuple, _mask_pairs(text))
+    if "bearer" in folded or "basic" in folded:
+        text = _SCHEME.sub(_mask_scheme, text)
     return _UNREAD.sub(rf"\1{MASK}", _IN_QUERY.sub(rf"\1{MASK}", text))
 
 

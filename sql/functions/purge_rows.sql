@@ -1,14 +1,10 @@
--- purpose: Delete (with dry_run: count) rows of a table that are older than `retain` seconds, or whose record is gone.
+-- purpose: Delete (with dry_run: count) rows of a table that are older than `retain` seconds.
 --
 -- One call is one bounded step of a purge, as in `purge_records`. `place` and `onward` are {{block, row}} of the table, and
 -- `place` is {{0, 0}} at first. The function reads block by block, because no index contains the age. If each step began at
 -- the start of the table, it would pass over everything that the earlier steps left.
 --
--- Rows of `attempt` and `cancellation` are deleted after their record, at any age. `purged_id` in `meta` is the greatest
--- record id that was ever deleted. The function examines no rows of records above it.
---
--- The planner settings allow only plans that read the stretch of blocks and nothing else. With the index of `attempt`, or
--- with a hash of the log's ids, each step read a whole table.
+-- The planner settings allow only plans that read the stretch of blocks and nothing else.
 create or replace function {schema}.purge_rows(
     in_table text, retain float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
@@ -20,12 +16,7 @@ declare
     path    text := format('%I.%I', {schema_name}, in_table);
     size    bigint := pg_relation_size(path::regclass) / current_setting('block_size')::bigint;
     before  timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
-    purged  bigint := (select m.value::bigint from {schema}.meta m where m.key = 'purged_id');
-    ended   text := case when in_table in ('attempt', 'cancellation') then
-                        format('i.record_id <= $2 and not exists (select from %I.record r'
-                               ' where r.partition >= 0 and r.id = i.record_id)', {schema_name})
-                    when in_table in ('idempotency', 'inbox') then 'i.created_at < $1'
-                    else 'i.at < $1' end;
+    ended   text := case when in_table in ('idempotency', 'inbox') then 'i.created_at < $1' else 'i.at < $1' end;
     found   tid[];
     kept    bigint;
 begin
@@ -36,18 +27,18 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
 
-    execute format('select array_agg(old.ctid) from (select i.ctid from %s i where i.ctid > $3 and i.ctid < $4 and %s'
-                   ' order by i.ctid limit $5) old', path, ended)
+    execute format('select array_agg(old.ctid) from (select i.ctid from %s i where i.ctid > $2 and i.ctid < $3 and %s'
+                   ' order by i.ctid limit $4) old', path, ended)
        into found
-      using before, purged, format('(%s,%s)', place[1], place[2])::tid, format('(%s,0)', place[1] + stretch)::tid, batch;
+      using before, format('(%s,%s)', place[1], place[2])::tid, format('(%s,0)', place[1] + stretch)::tid, batch;
     gone := coalesce(cardinality(found), 0);
     if gone > 0 and not dry_run then
         -- The condition is tested again, because a new row may have got the ctid of a row that another session has deleted.
-        execute format('delete from %s i where i.ctid = any ($3) and %s', path, ended) using before, purged, found;
+        execute format('delete from %s i where i.ctid = any ($2) and %s', path, ended) using before, found;
         get diagnostics gone = row_count;
         if gone < cardinality(found) then
-            execute format('select count(*) from %s i where i.ctid = any ($3) and %s', path, ended)
-               into kept using before, purged, found;
+            execute format('select count(*) from %s i where i.ctid = any ($2) and %s', path, ended)
+               into kept using before, found;
             perform {schema}.all_written(in_table, kept, 0);
         end if;
     end if;

@@ -174,18 +174,23 @@ begin
     if cardinality(save.done_ids) > 0 then
         with gone as (
             delete from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids)
-            returning k.record_id, k.attempts, k.started_at is not null as charged
+            returning k.record_id, k.attempts, k.started_at is not null as charged, k.state
         ), told as (
             insert into {schema}.attempt (subscription, record_id, attempt, outcome, instance)
             select save.subscription, gone.record_id, gone.attempts + (not gone.charged)::integer,
                    case when gone.charged then 'repeated' else 'done' end, {schema}.process_of(save.me)
               from gone
-             where not exists (select from json_to_recordset(save.parks) as j (id bigint, o text)
-                                where j.id = gone.record_id and j.o = 'ignored')
+             -- A delayed record that was delivered at the first go leaves no row, as a record that was not delayed.
+             where (gone.state <> 'scheduled' or gone.attempts > 0 or gone.charged)
+                   and not exists (select from json_to_recordset(save.parks) as j (id bigint, o text)
+                                    where j.id = gone.record_id and j.o = 'ignored')
                 on conflict do nothing
+            returning record_id
         )
-        select count(*) into touched from gone;
-        perform {schema}.attempts_kept(save.subscription, save.done_ids);
+        select (select count(*) from gone), (select array_agg(told.record_id) from told) into touched, changed;
+        if changed is not null then
+            perform {schema}.attempts_kept(save.subscription, changed);
+        end if;
         if touched < cardinality(save.done_ids) and exists (
             select from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids)
         ) then

@@ -46,6 +46,7 @@ grant execute on function
     {schema}.purge_records(float8, float8, integer, bigint[], boolean),
     {schema}.purge_dead(float8, integer, bigint[], boolean), {schema}.purge_keys(float8, integer, bigint[], boolean),
     {schema}.purge_inbox(float8, integer, bigint[], boolean),
+    {schema}.purge_ended(text, integer, bigint[], boolean),
     {schema}.purge_rows(text, float8, integer, bigint[], boolean),
     {schema}.segment_ranges(), {schema}.segment_busy(oid[]), {schema}.segment_state(oid, bigint, bigint),
     {schema}.segment_proof(),

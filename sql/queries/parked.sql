@@ -29,27 +29,46 @@ select k.partition, count(*) filter (where not {waits}), count(*) filter (where 
  group by k.partition
 
 -- name: due
--- The query returns due rows that block nothing and are not in memory (`taken`), in the order of ids. The rows in `early` come first.
--- They waited for a permit, which came before they were due. The second branch adds dead rows that are owed to the dead-letter hook, the
--- longest waiting first. A dead row is owed if it has a due time, whether it blocks or not.
-(select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
-        extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8,
-        k.started_at is not null, null::text, {waits}
-   from {schema}.parked k
-  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-        and (k.due_at <= clock_timestamp() or k.record_id = any (%(early)s::bigint[]) and k.state = 'deferred')
-        and not k.blocks and k.state <> 'dead' and k.record_id <> all (%(taken)s::bigint[])
-  order by k.record_id <> all (%(early)s::bigint[]), k.record_id
+-- The query returns due rows that block nothing and are not in memory (`taken`), in the order of ids: of each partition the `share` that
+-- is due longest, and together at most `room`. The rows in `early` come first. They waited for a permit, which came before they were due.
+-- The third branch adds dead rows that are owed to the dead-letter hook, the longest waiting first. A dead row is owed if it has a due
+-- time, whether it blocks or not.
+-- Each partition is read from the front of its index, so a page costs the same however many rows are due. `now()` can be a bound of that
+-- search. A subquery of `taken` is hashed once, and an array would be searched for each row.
+(select {due_row}, null::text, {waits}
+   from unnest(%(early)s::bigint[]) as early (id)
+   join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = early.id
+  where k.partition = any (%(partitions)s::smallint[]) and k.state = 'deferred' and not k.blocks
+        and k.record_id not in (select unnest(%(taken)s::bigint[]))
+  order by k.record_id
   limit %(room)s)
+union all
+(select {due_row}, null::text, {waits}
+   from unnest(%(partitions)s::smallint[]) as wanted (partition)
+  cross join lateral (
+        select k.*
+          from {schema}.parked k
+         where k.subscription = %(subscription)s and k.partition = wanted.partition and k.due_at <= now()
+               and not k.blocks and k.state <> 'dead'
+               and k.record_id not in (select unnest(%(taken)s::bigint[] || %(early)s::bigint[]))
+         order by k.due_at
+         limit %(share)s) as k
+  order by k.record_id
+  limit greatest(%(room)s - cardinality(%(early)s::bigint[]), 0))
 union all
 (select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
         k.started_at is not null, k.last_error, false
    from {schema}.parked k
   where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-        and k.due_at <= clock_timestamp() and k.state = 'dead'
-        and k.record_id <> all (%(taken)s::bigint[])
+        and k.due_at <= now() and k.state = 'dead'
+        and k.record_id not in (select unnest(%(taken)s::bigint[]))
   order by k.due_at, k.record_id
   limit %(letters)s)
+
+-- name: due_row
+-- Other queries contain this list of columns of a parked row `k`.
+k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
+        extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8, k.started_at is not null
 
 -- name: may_start
 -- The query returns those of the given scheduled records that nobody cancels; see the function `may_start`.

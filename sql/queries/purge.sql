@@ -8,6 +8,10 @@ select gone, onward
 -- The query runs one step of deleting dead parked rows.
 select gone, onward from {schema}.purge_dead(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
 
+-- name: purge_ended
+-- The query runs one step of deleting rows of the given table whose records are gone.
+select gone, onward from {schema}.purge_ended(%(table)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
+
 -- name: purge_rows
 -- The query runs one step of deleting rows of the given table.
 select gone, onward from {schema}.purge_rows(%(table)s, %(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)

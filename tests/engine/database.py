@@ -270,19 +270,23 @@ class Database:
         return {number: summarise_loose(some) for number, some in rows.items()}
 
     def due(
-        self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
+        self,
+        numbers: Collection[int],
+        taken: Collection[int],
+        early: Collection[int],
+        room: int,
+        share: int,
+        letters: int,
     ) -> list[StoredRow]:
         found = [row for row in self.of(numbers) if row.due_at is not None and row.record_id not in taken]
         due = [row for row in found if (row.due_at or 0.0) <= self.clock.now]
-        others = [
-            row
-            for row in found
-            if not row.blocks and row.state != "dead"
-            and (row in due or (row.record_id in early and row.state == "deferred"))
-        ]  # fmt: skip
-        others.sort(key=lambda row: row.record_id not in early)
+        loose = [row for row in found if not row.blocks and row.state != "dead"]
+        first = [row for row in loose if row.record_id in early and row.state == "deferred"]
+        longest = sorted((row for row in loose if row in due and row not in first), key=lambda row: row.due_at or 0.0)
+        behind = [row for number in numbers for row in [each for each in longest if each.partition == number][:share]]
+        others = first[:room] + sorted(behind, key=lambda row: row.record_id)[: max(0, room - len(early))]
         dead = sorted((row for row in due if row.state == "dead"), key=lambda row: row.due_at or 0.0)
-        return [self._stored(row, blocks=False) for row in (*others[:room], *dead[:letters])]
+        return [self._stored(row, blocks=False) for row in (*others, *dead[:letters])]
 
     def _stored(self, row: ParkedLine, *, blocks: bool) -> StoredRow:
         left = row.due_at - self.clock.now if row.due_at is not None else None

@@ -172,9 +172,15 @@ class ServerDatabase(Database):
         return self._ask("count_loose_rows", SUBSCRIPTION, numbers)
 
     def due(
-        self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
+        self,
+        numbers: Collection[int],
+        taken: Collection[int],
+        early: Collection[int],
+        room: int,
+        share: int,
+        letters: int,
     ) -> Any:
-        return self._ask("load_due", SUBSCRIPTION, numbers, taken, early, room, letters)
+        return self._ask("load_due", SUBSCRIPTION, numbers, taken, early, room, share, letters)
 
     def look(self, listed: Iterable[int]) -> Any:
         return self._ask("run_check", listed)

@@ -176,9 +176,17 @@ class ModelConnection:
         return self.ask("ahead", lambda: self.database.ahead(partitions))
 
     def load_due(
-        self, _: str, __: str, mine: Sequence[int], taken: Sequence[int], early: Sequence[int], room: int, letters: int
+        self,
+        _: str,
+        __: str,
+        mine: Sequence[int],
+        taken: Sequence[int],
+        early: Sequence[int],
+        room: int,
+        share: int,
+        letters: int,
     ) -> list[StoredRow]:
-        return self.ask("due", lambda: self.database.due(mine, taken, early, room, letters))
+        return self.ask("due", lambda: self.database.due(mine, taken, early, room, share, letters))
 
     def run_check(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from partbox.db.blocking import integer_array
 from partbox.db.delivery.proof import without_row_security
 from partbox.db.sql import Conn, load_query
 from partbox.protocol.rows import LooseRows, StoredRow
@@ -36,16 +37,23 @@ def load_due(  # noqa: PLR0917  as the statement has them
     taken: Sequence[int],
     early: Sequence[int],
     room: int,
+    share: int,
     letters: int,
 ) -> list[StoredRow]:
     """Load the failed or waiting events that are due to be tried again and are not in memory.
 
     The rows with the ids `taken` are in memory. Rows with `early` ids got their permit before they are due, and come
-    first. At most `room` rows are returned, and in addition at most `letters` dead rows that are owed to the
-    dead-letter hook, the longest waiting first."""
-    # Rows that are neither early nor dead come in the order of ids.
+    first. At most `room` rows are returned, at most `share` of them due in one partition, and in addition at most
+    `letters` dead rows that are owed to the dead-letter hook, the longest waiting first."""
+    # Rows that are neither early nor dead come in the order of ids, the longest due of each partition.
     # Only parked rows that hold back no other events are returned.
-    more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
+    more = {
+        "taken": integer_array(taken),
+        "early": integer_array(early),
+        "room": room,
+        "share": share,
+        "letters": letters,
+    }
     return [StoredRow(*row) for row in _fetch_rows(conn, "due", schema, subscription, partitions, **more)]
 
 

@@ -15,6 +15,8 @@ Parked rows must have been dead for the retention and block nothing. Records mus
 """
 
 TABLE_OF_KIND = {"keys": "idempotency", "inbox": "inbox"}
+# Their rows are about single records, and are deleted after their record, whatever their age.
+TABLES_OF_RECORDS = ("attempt", "cancellation")
 
 
 class PurgeStep(NamedTuple):
@@ -35,5 +37,6 @@ def run_step(
     # then have a limit `retain_dead` too: the dry run has left the dead rows in place, and counts their records. Rows
     # of the history name their `table`.
     values = {"table": TABLE_OF_KIND.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
-    query = "purge_rows" if values["table"] else f"purge_{kind}"
+    table = values["table"]
+    query = "purge_ended" if table in TABLES_OF_RECORDS else "purge_rows" if table else f"purge_{kind}"
     return next(iter(fetch_records(conn, PurgeStep, query, schema, **values)), None)

@@ -14,7 +14,7 @@ from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, count_cells
 from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
 
-# The most handlers of a node of which those that never ran have series too.
+# The most handlers with which a node shows series of handlers that never ran.
 MAX_UNCOUNTED = 100
 
 Labels = tuple[str, ...]
@@ -82,8 +82,8 @@ def to_label_value(value: str) -> str:
 
 
 def _find_shown(reading: MeterReading) -> set[str]:
-    # Return the handlers and sinks whose series are shown. The first count of a handler shows all its series. Of many
-    # handlers, the series of those that never ran would be most of an answer, so they are left out.
+    # Return the handlers and sinks whose series are shown. The first count of a handler shows all its series. With many
+    # handlers, most of an answer would be series of handlers that never ran, so such series are left out.
     layout = reading.layout
     found = {*layout.handlers, *layout.sinks} - {OTHER} if len(layout.handlers) <= MAX_UNCOUNTED else set[str]()
     for metric in MEASURED:

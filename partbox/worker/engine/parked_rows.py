@@ -414,8 +414,8 @@ class ParkedRows:
         park = ParkedSave(
             self._number,
             row.id,
-            shorten(event.aggregate_type),
-            None if event.aggregate_id is None else shorten(event.aggregate_id),
+            key[0] or shorten(event.aggregate_type),
+            None if key[0] is None else key[1],
             shorten(event.event_type),
             row.state,
             blocks=row.blocks,

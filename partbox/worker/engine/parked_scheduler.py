@@ -43,11 +43,12 @@ class DueQuery(NamedTuple):
     """The parameters of a query for failed or waiting events whose time to run has come."""
 
     # `ids_in_memory` are ids in memory, `early_ids` ids that may be fetched before they are due, `free_bytes` the bytes
-    # free for events, and `in_line_count` the parked events in memory that wait for a permit.
+    # free for events, of which `fitting` fit, and `in_line_count` the parked events in memory that wait for a permit.
 
     partitions: dict[int, Partition]
     ids_in_memory: list[int]
     free_bytes: int
+    fitting: int
     early_ids: list[int]
     in_line_count: int
 
@@ -138,7 +139,7 @@ class ParkedScheduler:
         if at is None or at > now:
             return [], 0
         left = self._budget.count_free_bytes(self._state.partitions.values())
-        return (self._take_woken(now, most) if left > 0 else []), left
+        return (self._take_woken(now, min(most, self._budget.count_fitting(left))) if left > 0 else []), left
 
     def _take_woken(self, now: float, most: int) -> list[WokenKey]:
         found: list[WokenKey] = []
@@ -187,15 +188,18 @@ class ParkedScheduler:
         """Queue the fetched events of these keys for their handlers. Return the events that have no attempts left."""
         # The returned events are dead.
         # The keys were woken. A first event with a verdict in `dead` is parked as dead instead.
-        buried = []
+        buried, ready = list[BuriedEvent](), list[Lane]()
         for partition, key, rows in woken:
             if (verdict := dead.get(rows[0].id)) is not None:
                 buried += self._bury(partition, rows[0], bodies[rows[0].id], verdict)
             else:
-                self.queue_chain(partition, key, rows, bodies)
+                self._queue_chain(partition, key, rows, bodies, ready)
+        self._scheduler.make_ready(ready, due=True)
         return buried
 
-    def queue_chain(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
+    def _queue_chain(
+        self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row], ready: list[Lane]
+    ) -> None:
         """Queue the failed or waiting events of one key for their handlers, in order. The caller holds the lock."""
         # The rows block their key.
         # An event of the key may have failed or been put back since, so newer events in memory are parked first.
@@ -209,7 +213,7 @@ class ParkedScheduler:
                 self._state.put_back_rows(partition, key, list(rows[len(in_line) :]))
             rows = in_line
         if rows and not partition.is_stopping:
-            self._queue_rows(partition, key, rows, bodies)
+            self._queue_rows(partition, key, rows, bodies, ready)
 
     # The rows in memory and the rows that a save deletes belong to one moment.
     @under_lock
@@ -230,7 +234,7 @@ class ParkedScheduler:
         self._state.early_partitions.update(number for number, each in mine.items() if each.parked.early_ids)
         early = islice((id for partition in mine.values() for id in partition.parked.early_ids), most)
         in_line = 0 if self._scheduler.limited_queue is None else self._scheduler.limited_queue.count_keyless()
-        return DueQuery(mine, taken, left, [*early], in_line)
+        return DueQuery(mine, taken, left, self._budget.count_fitting(left), [*early], in_line)
 
     # Each trial is given once.
     @under_lock
@@ -273,12 +277,13 @@ class ParkedScheduler:
         # The returned events are dead.
         # A parked row with a verdict in `dead` is parked as dead instead. The partitions in `read` have no other due
         # rows.
-        buried = []
+        buried, ready = list[BuriedEvent](), list[Lane]()
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:
                 buried += self._bury(partition, row, bodies[row.id], verdict)
             elif not partition.is_stopping:
-                self._queue_due(partition, stored, row, bodies)
+                self._queue_due(partition, stored, row, bodies, ready)
+        self._scheduler.make_ready(ready, due=True)
         for partition in read:
             partition.parked.has_read_due = True
         return buried
@@ -318,7 +323,9 @@ class ParkedScheduler:
             return True
         return self._state.charges.admit_suspect(partition, None, row)
 
-    def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
+    def _queue_due(
+        self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row], ready: list[Lane]
+    ) -> None:
         # The row of the event blocks nothing. If its key is blocked, the event is parked behind the other events of the
         # key.
         partition.parked.loose_rows[row.id] = row
@@ -332,7 +339,7 @@ class ParkedScheduler:
         # Such a row was admitted uncharged because its key was blocked, and the key may be free by now.
         uncharged = row.is_suspect and not row.is_charged
         if row.id not in bodies or not (uncharged or (chain is not None and not chain.is_caught_up())):
-            self._queue_rows(partition, key, [row], bodies)
+            self._queue_rows(partition, key, [row], bodies, ready)
         else:
             partition.parked.park_behind(self.build_event(partition, bodies[row.id], row))
             self._state.mark_dirty(partition)
@@ -357,8 +364,12 @@ class ParkedScheduler:
         partition.payload_bytes.add(row.id, EVENT_OVERHEAD + count_row_bytes(body))
         self._dead_letters.add(DeadLetter(partition, event, stored.error or ""))
 
-    def _queue_rows(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
-        lane = partition.lanes.get(key) or Lane(partition, key)
+    def _queue_rows(
+        self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row], ready: list[Lane]
+    ) -> None:
+        # A lane that gets its first event is added to `ready`.
+        lanes = partition.lanes
+        lane = lanes.get(key) or Lane(partition, key)
         for row in rows:
             body = bodies.get(row.id)
             if body is None:
@@ -370,8 +381,9 @@ class ParkedScheduler:
         if not lane.queue:
             self._state.schedule_wakeup(partition, key)
         elif not lane.is_active:
-            partition.lanes[key] = lane
-            self._scheduler.make_ready([lane], due=True)
+            lanes[key] = lane
+            lane.is_active = True
+            ready.append(lane)
 
     def build_event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
         """Create the event to handle from its database row and its record. The caller holds the lock."""

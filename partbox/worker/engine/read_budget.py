@@ -120,6 +120,10 @@ class ReadBudget:
         records, ids = self._late_limits or usual_late_limits()
         return LateLimits(min(records, max(LEAST_SHARE, int(free_bytes / self._mean_bytes / partitions))), ids)
 
+    def count_fitting(self, free_bytes: int) -> int:
+        """Return how many records of the mean size fit into the free bytes, at least one."""
+        return max(1, int(free_bytes / self._mean_bytes))
+
     def bytes_for_payloads(self, records: int, free_bytes: int) -> int:
         """Return how many bytes of large payloads a page of this many records may contain."""
         # The payloads may take half of the bytes that the records leave, but at least 1 while any bytes are free.

@@ -2,7 +2,9 @@
 keys with the rows that may follow them, and due rows that block nothing."""
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -23,9 +25,12 @@ from partbox.worker.reports.outcomes import EventReports
 
 # The limits of one fetch: blocked keys, and rows that block nothing. At most `MAX_IN_MEMORY` of the latter are in
 # memory.
-MAX_CHAINS = 50
-MAX_ROWS = 200
-MAX_IN_MEMORY = 400
+MAX_CHAINS = 1_000
+MAX_ROWS = 4_000
+MAX_IN_MEMORY = 8_000
+# The least number of due rows that a fetch takes of a partition. A few rows may have to wait for their turn, and the
+# others behind them must not.
+MIN_SHARE = 50
 
 
 class ParkedReader:
@@ -40,7 +45,7 @@ class ParkedReader:
         self._dead_letters = context.engine.dead_letters
         self._payloads = payloads
         self._reports = reports
-        # Both are halved after a statement that took too long, and grow by one with each success.
+        # Both are halved after a statement that took too long, and grow by a quarter with each success.
         self._chain_limit, self._row_limit = MAX_CHAINS, MAX_ROWS
         self._schema = context.schema
 
@@ -56,7 +61,7 @@ class ParkedReader:
         requested = len(woken)
         try:
             bodies, list_incomplete = self._fetch_bodies(conn, _sort_heads_first(woken), bytes_left)
-            self._chain_limit = min(MAX_CHAINS, self._chain_limit + 1)
+            self._chain_limit = min(MAX_CHAINS, self._chain_limit + self._chain_limit // 4 + 1)
             woken = self._parked_scheduler.drop_left_out(woken, list_incomplete) if list_incomplete else woken
             suspects = [SuspectRow(each.partition, each.rows[0]) for each in woken if each.rows[0].is_charged]
             dead = self._charge_suspects(conn, me, suspects, bodies)
@@ -73,14 +78,16 @@ class ParkedReader:
         # These events are parked, which means set aside in rows of their own.
         # Only the partitions `numbers` are searched.
         asked = self._parked_scheduler.build_due_query(numbers, self._row_limit // 2)
-        room = min(self._row_limit, MAX_IN_MEMORY + asked.in_line_count - len(asked.ids_in_memory))
+        most = MAX_IN_MEMORY + asked.in_line_count - len(asked.ids_in_memory)
+        room = min(self._row_limit, most, asked.fitting)
         if asked.free_bytes <= 0 or me is None or room <= 0:
             return False
         asked = asked._replace(early_ids=asked.early_ids[:room])
         subscription, dead_letters = self._context.subscription, self._dead_letters.count_room(time.monotonic())
         numbers = list(asked.partitions)
+        share = max(MIN_SHARE, ceil(room / max(1, len(numbers))))
         stored = parked.load_due(
-            conn, self._schema, subscription, numbers, asked.ids_in_memory, asked.early_ids, room, dead_letters
+            conn, self._schema, subscription, numbers, asked.ids_in_memory, asked.early_ids, room, share, dead_letters
         )
         bodies, list_incomplete = self._fetch_due_bodies(conn, stored, asked.free_bytes)
         # A record that is about to be cancelled is left out as a large payload is: another fetch decides about it.
@@ -95,9 +102,11 @@ class ParkedReader:
             self._parked_scheduler.return_suspects(suspects)
             raise
         dead_letter_count = sum(each.state == RowState.DEAD for each in stored)
+        counts = Counter(each.partition for each in stored if each.state != RowState.DEAD)
         # Partitions may count as read only if every due row came and was admitted.
         is_whole = (
             len(stored) - dead_letter_count < room
+            and max(counts.values(), default=0) < share
             and dead_letter_count < (dead_letters or 1)
             and not list_incomplete
             and not cancelled
@@ -115,7 +124,7 @@ class ParkedReader:
         except (QueryCanceled, HungError):
             self._row_limit = max(1, len(wanted) // 2)
             raise
-        self._row_limit = min(MAX_ROWS, self._row_limit + 1)
+        self._row_limit = min(MAX_ROWS, self._row_limit + self._row_limit // 4 + 1)
         return found
 
     def _find_cancelled(

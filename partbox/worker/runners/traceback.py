@@ -8,6 +8,7 @@ import linecache
 import os
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from traceback import StackSummary
 from types import TracebackType
@@ -123,8 +124,14 @@ def _summarize_frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
     code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
     file = _file_of(frames)
     # Read regular files only: any other file may never end, or block the reader.
-    line = linecache.getline(file, number).strip()[:MAX_CODE_LINE] if os.path.isfile(file) else ""
+    line = linecache.getline(file, number).strip()[:MAX_CODE_LINE] if _is_regular_file(file) else ""
     return file, number, code.co_name, line
+
+
+# To ask the system gives the interpreter to another thread, which costs more than the rest of a traceback.
+@lru_cache(maxsize=1_000)
+def _is_regular_file(path: str) -> bool:
+    return os.path.isfile(path)
 
 
 def _file_of(frames: TracebackType) -> str:

@@ -8,7 +8,7 @@ from waiting import eventually
 
 from partbox.db.delivery import cursors, parked
 from partbox.worker.engine.parked_scheduler import ParkedScheduler
-from partbox.worker.poller.parked_fetch import MAX_ROWS
+from partbox.worker.poller import parked_fetch
 
 LATER = 3_600
 
@@ -90,8 +90,8 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
         saved.wait(120)
         return due(*args)
 
-    def finding(self, partition, stored, row, bodies):
-        find(self, partition, stored, row, bodies)
+    def finding(self, partition, stored, *rest):
+        find(self, partition, stored, *rest)
         if stored.aggregate_id == NEIGHBOUR:
             (again if found.is_set() else found).set()
 
@@ -143,7 +143,7 @@ def test_a_parked_row_that_waits_for_its_record_runs_when_the_record_is_read(des
         eventually(lambda: desk.numbers() == [2, 2], SOON)
 
 
-# Rows are fetched 200 a tick, bodies and all. Those that become due together must not all be fetched before handlers
+# Rows are fetched page by page, bodies and all. Those that become due together must not all be fetched before handlers
 # get to them: that would go past window and window_bytes, and each tick would ask past them all.
 def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatch):
     tick, ticks, inside, release = cursors.run_tick, [], threading.Event(), threading.Event()
@@ -156,6 +156,8 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
         inside.set()
         release.wait(120)
 
+    for name, most in (("MAX_ROWS", 200), ("MAX_IN_MEMORY", 400)):
+        monkeypatch.setattr(parked_fetch, name, most)
     desk.outbox.register(handle, "Counted")
     desk.publish(None, *range(1_000), deliver_after=LATER)
     with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(release):
@@ -167,4 +169,37 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
         with worker._worker.engine.lock:
             taken = sum(len(each.parked.loose_rows) for each in worker._worker.engine.partitions.values())
         release.set()
-        assert taken <= 2 * MAX_ROWS
+        assert taken <= 400
+
+
+def test_due_events_are_fetched_in_pages_of_thousands(desk, monkeypatch):
+    load, pages = parked.load_due, []
+
+    def load_page(*args):
+        pages.append(len(found := load(*args)))
+        return found
+
+    monkeypatch.setattr(parked, "load_due", load_page)
+    desk.outbox.register(desk.note, "Counted")
+    desk.publish(None, *range(3_000), deliver_after=LATER)
+    with desk.outbox.worker():
+        eventually(lambda: len(desk.parked()) == 3_000)
+        desk.make_due()
+        eventually(desk.all_done, SOON)
+    assert sum(pages) == 3_000
+    assert max(pages) > 1_000
+
+
+def test_a_delayed_event_that_succeeds_leaves_no_attempt_and_was_delivered_after_its_time(desk):
+    desk.outbox.register(desk.note, "Counted")
+    desk.publish(None, 1, deliver_after=LATER)
+    with desk.outbox.worker():
+        eventually(lambda: len(desk.parked()) == 1)
+        desk.make_due()
+        eventually(desk.all_done, SOON)
+        found = desk.conn.execute(
+            "select d.outcome, d.delivered_after between d.published_at and d.delivered_before, d.process is not null"
+            " from partbox.delivery d"
+        ).fetchall()
+    assert found == [("delivered", True, True)]
+    assert desk.conn.execute("select count(*) from partbox.attempt").fetchone() == (0,)

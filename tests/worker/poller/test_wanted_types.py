@@ -40,7 +40,8 @@ def log(conn: Conn) -> None:
     for event_type in (WANTED, OTHER):
         conn.execute(
             "insert into partbox.record"
-            " (partition, event_id, event_type, aggregate_id, payload, payload_bytes, headers) values (5, gen_random_uuid(), %(type)s, 'a', '{\"n\": 1}', null, '{\"h\": 1}'),"
+            " (partition, event_id, event_type, aggregate_id, payload, payload_bytes, headers)"
+            " values (5, gen_random_uuid(), %(type)s, 'a', '{\"n\": 1}', null, '{\"h\": 1}'),"
             "        (5, gen_random_uuid(), %(type)s, 'a', null, 'bytes', '{\"h\": 1}')",
             {"type": event_type},
         )
