@@ -99,6 +99,11 @@ class WorkerHandle:
         """True if the worker process has begun to poll for events or to save, so that it can get partitions."""
         return self.registered_process.slot[POLL_TICK] > 0 or self.registered_process.slot[SAVE_TICK] > 0
 
+    @property
+    def is_starting(self) -> bool:
+        """True if the worker process lives but is neither registered nor in the application's startup code."""
+        return self.instance is None and not self.registered_process.slot[LIFESPAN_SINCE] and self.exit_code is None
+
     def update_signs(self) -> ChildSigns:
         """Compute and remember how long the worker process has been silent, busy or idle."""
         # A leaving process is never idle, because it ends by itself.
@@ -106,7 +111,8 @@ class WorkerHandle:
         running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
         if running and not is_stopped:
             self._busy_at = now
-        if not self.is_ready:
+        # A process may get ready before the first look at it, while others are spawned.
+        if not (self.is_ready and self._ready_at):
             self._ready_at = now
         ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
         if running and now - max(ticks) > HOLD_SECONDS:

@@ -14,6 +14,7 @@ from partbox.observe.health.health import Health
 from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.metrics.meter import Meters
 from partbox.platform import boottime
+from partbox.protocol.lease import Patience, should_kill
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.worker.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot
 
@@ -72,7 +73,16 @@ def child(**ticks: float) -> WorkerHandle:
     for name, ago in ticks.items():
         slot[fields[name]] = boottime() - ago
     made._reset_signs(slot, 1)
+    made._ready_at = boottime() - 60
     return made
+
+
+def test_a_process_that_is_ready_before_its_first_look_has_not_been_silent_since_the_machine_started():
+    made = child(poll=0)
+    made._ready_at = 0.0
+    signs = made.update_signs()
+    assert (signs.silent_for, signs.half_silent_for) == pytest.approx((0, 0), abs=5)
+    assert not should_kill(signs, Patience(lease=6, handler_timeout=300, drain_timeout=15))
 
 
 @pytest.mark.parametrize(
