@@ -11,6 +11,7 @@ from functools import partial
 from multiprocess import get_context
 
 from partbox import standard_streams
+from partbox.cgroup import usable_processors
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
@@ -45,6 +46,8 @@ class WorkerPool:
         self._handles: dict[int, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._spawn_at = 0.0
+        # More starts at once would take turns on the processors, and all of them would be late.
+        self._starts_at_once = usable_processors()
         self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
@@ -94,10 +97,11 @@ class WorkerPool:
 
     def adjust_count(self, now: float) -> bool:
         """Start or end worker processes until there are as many as wanted. Return True if any were asked to end."""
-        # Missing processes are spawned, or the youngest are drained.
+        # Missing processes are spawned, a few at a time, or the youngest are drained.
         staying = [handle for handle in self._handles.values() if not handle.registered_process.is_draining]
         if len(staying) < self.wanted_count and now >= self._spawn_at:
-            self._spawn(now, self.wanted_count - len(staying))
+            starting = sum(handle.is_starting and handle.started_at > now - STARTUP for handle in staying)
+            self._spawn(now, min(self.wanted_count - len(staying), self._starts_at_once - starting))
         staying.sort(key=lambda handle: handle.started_at)
         return self._drain(staying[self.wanted_count :])
 
@@ -115,7 +119,7 @@ class WorkerPool:
         # If the machine allows fewer than `count` processes, the others follow later.
         free = [index for index in range(MAX_PROCESSES) if index not in self._handles]
         try:
-            for index in free[:count]:
+            for index in free[: max(0, count)]:
                 handle = WorkerHandle(self._context, self._job, self._memory, index)
                 with self._lock:
                     self._handles[index] = handle

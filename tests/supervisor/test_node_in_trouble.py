@@ -21,6 +21,8 @@ from partbox.worker.slot import Slot
 class Process:
     """Of a node, but none: it ends when it is killed."""
 
+    is_starting = False
+
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self.meter = self.instance = self.exit_code = None
@@ -77,6 +79,7 @@ def node(frozen) -> Supervisor:
     outbox.register(print, "Placed")
     made = outbox.supervisor(processes=3)
     made._membership = made._loop._membership = frozen
+    made._workers._starts_at_once = 3
     return made
 
 
@@ -157,6 +160,20 @@ def test_processes_that_cannot_be_started_are_tried_again_and_the_others_live(no
     assert [record.event for record in caplog.records] == ["partbox.not_spawned"] * 2
     assert "Too many open files" in caplog.text
     assert not node._workers.backoff.count_recent(now)
+    for process in node.children:
+        process.close()
+
+
+def test_no_more_processes_start_at_once_than_there_are_processors(node, monkeypatch):
+    monkeypatch.setattr(worker_pool, "WorkerHandle", lambda *given: Process(given[-1]))
+    monkeypatch.setattr(Process, "is_starting", True)
+    monkeypatch.setattr(node._workers, "_starts_at_once", 2)
+    for _ in range(2):
+        node._workers.adjust_count(time.monotonic())
+        assert len(node.children) == 2, "the third waits for one of them"
+    later = time.monotonic() + worker_pool.STARTUP + 1
+    node._workers.adjust_count(later)
+    assert len(node.children) == 3, "but not for those that cannot start"
     for process in node.children:
         process.close()
 
