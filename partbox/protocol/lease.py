@@ -12,6 +12,16 @@ from uuid import UUID
 HALF_LEASES = 3
 # Leases for which a child may neither read nor save while its supervisor reaches the database.
 IDLE_LEASES = 2
+# A membership statement hangs after the lease divided by this number, or later on a slow server.
+LIMITS_PER_LEASE = 3
+SHORTEST_LIMIT = 0.5  # seconds
+# A server that took long may take this many times as long the next time, before its connection is cut.
+SLOWNESS = 4
+# A watcher that was late itself gives others this many times its delay, up to so many leases beyond the first.
+DELAY_FACTOR = 4
+MOST_EXTRA_LEASES = 2
+# A beat is late if it follows the one before after more than this many intervals.
+LATE_INTERVALS = 1.5
 # Fraction of the lease that is left for the start of a handler between the check and the end of the lease.
 LEASE_MARGIN = 0.1
 # A watcher that was away for more than the lease divided by this number starts anew.
@@ -31,6 +41,26 @@ def idle_limit(lease: float) -> float:
     # A read or a save of progress counts. The limit is less than the time after which the supervisor gives up on the
     # child.
     return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
+
+
+def choose_statement_limit(took: float, lease: float, longest: float) -> float:
+    """Return the seconds after which a statement of the next heartbeat hangs, if the last heartbeat `took` seconds."""
+    # A silent connection is cut while the lease still holds. But cutting that of a server that is only slow costs more
+    # than waiting: the server finishes the statement for nobody, and has a connection more to make.
+    return min(longest, max(SHORTEST_LIMIT, lease / LIMITS_PER_LEASE, SLOWNESS * took))
+
+
+def measure_delay(before: float, gap: float, interval: float) -> float:
+    """Return the seconds by which a watcher's heartbeats have been late, of late.
+
+    `before` is the result for the previous heartbeat, and `gap` the seconds since then."""
+    return max(before / 2, gap - LATE_INTERVALS * interval, 0.0)
+
+
+def extra_patience(delay: float, lease: float) -> float:
+    """Return the seconds beyond its lease that a watcher, late by `delay` seconds itself, gives others."""
+    # What delays one, such as a busy server, delays others too, and a living process that is buried has to begin anew.
+    return min(DELAY_FACTOR * delay, MOST_EXTRA_LEASES * lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +202,11 @@ def _update_sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: flo
 
 
 def find_burials(
-    instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
+    instances: Iterable[Leaseholder],
+    seen: Mapping[UUID, SeenHeartbeat],
+    now: float,
+    steady_since: float | None = None,
+    extra: float = 0.0,
 ) -> Burials:
     """Return the process instances to declare dead: their leases are over and their heartbeats unchanged."""
     # The same rule decides for worker nodes and for commands that wait. The database's clock must say that the lease is
@@ -180,9 +214,10 @@ def find_burials(
     # watched without a break for as long. A database that was away, or whose clock stepped, therefore ends nobody's
     # lease.
     # `seen` must have a sighting of each instance. `steady_since` is the time since which the watcher has had no break.
-    # None means since the sightings.
+    # None means since the sightings. Each instance has `extra` seconds more than its lease.
     waits = {
-        each.instance_id: _compute_wait(each, seen[each.instance_id].since, now, steady_since) for each in instances
+        each.instance_id: extra + _compute_wait(each, seen[each.instance_id].since, now, steady_since)
+        for each in instances
     }
     due = [instance for instance, wait in waits.items() if wait <= 0]
     return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))

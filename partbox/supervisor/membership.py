@@ -32,7 +32,9 @@ from partbox.protocol.lease import (
     HeartbeatStreak,
     SeenHeartbeat,
     breaks_watch,
+    extra_patience,
     find_burials,
+    measure_delay,
     trust_deadline,
     update_sightings,
 )
@@ -186,7 +188,11 @@ class Membership:
         self.heartbeat_streak = HeartbeatStreak(settings.lease)
         self._steady_since: float | None = None
         self._last_renewed_at = 0.0
+        # The seconds by which this node's own heartbeats are late.
+        self._delay = 0.0
         self._is_renewed = False
+        # Until then, a registration without an answer may arrive.
+        self._strays_until = 0.0
         # The last renewals that the database has confirmed.
         self._renewals: dict[UUID, Renewal] = {}
         self._peers = PeerMonitor(settings, subscription)
@@ -229,6 +235,7 @@ class Membership:
             self._renew(conn, processes)
             self._is_renewed = True
             self._mark_leaving(conn, processes)
+            self._bury_strays(conn, processes)
             new = [each for each in processes if each.slot.instance is None and each.is_vouched and not each.is_leaving]
             # Processes are new, or were buried in this tick.
             self._register(conn, new)
@@ -314,8 +321,10 @@ class Membership:
             else:
                 self._log("identity_lost", UNKNOWN_PROCESS, process.pid, worker_pid=process.pid)
                 process.slot.instance = None
-        if self._steady_since is None or breaks_watch(now - self._last_renewed_at, lease):
+        gap = now - self._last_renewed_at
+        if self._steady_since is None or breaks_watch(gap, lease):
             self._steady_since = now
+        self._delay = measure_delay(self._delay, gap, self._compute_beat_interval()) if self._last_renewed_at else 0.0
         self._last_renewed_at = now
 
     def _check_history(self, renewals: dict[UUID, Renewal]) -> None:
@@ -348,17 +357,30 @@ class Membership:
             process.slot.instance = by_pid[process.pid]
 
     def _insert(self, conn: Conn, pids: list[int]) -> dict[int, UUID]:
-        return instances.register_instances(
-            conn,
-            self._schema,
-            subscription=self.subscription,
-            node=self._settings.node,
-            hostname=socket.gethostname(),
-            pids=pids,
-            version=VERSION,
-            lease=self._settings.lease,
-            supervisor=self._supervisor_id,
-        )
+        try:
+            return instances.register_instances(
+                conn,
+                self._schema,
+                subscription=self.subscription,
+                node=self._settings.node,
+                hostname=socket.gethostname(),
+                pids=pids,
+                version=VERSION,
+                lease=self._settings.lease,
+                supervisor=self._supervisor_id,
+            )
+        except Error:
+            # The server runs a statement for as long as a lease after its client has given up.
+            self._strays_until = time.monotonic() + 2 * self._settings.lease
+            raise
+
+    def _bury_strays(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
+        # A row without a process would get partitions that nobody works on until its lease is over.
+        if time.monotonic() < self._strays_until:
+            known = [id for each in processes for id in (each.slot.instance, each.lifespan_row) if id]
+            strays = instances.list_strays(conn, self._schema, self._supervisor_id, known)
+            if strays:
+                self._bury(conn, strays, known_dead=True, left={*strays})
 
     def _note_lifespans(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         # The database shows which processes are still in the application's startup code (lifespan).
@@ -392,7 +414,8 @@ class Membership:
             return self._compute_beat_interval()
         now = time.monotonic()
         steady_since = now if self._steady_since is None else self._steady_since
-        decision = find_burials(watch.late_members, self._peers.late_peers, now, steady_since)
+        extra = extra_patience(self._delay, self._settings.lease)
+        decision = find_burials(watch.late_members, self._peers.late_peers, now, steady_since, extra)
         if decision.due_instances or watch.has_orphaned:
             self._bury(conn, decision.due_instances, known_dead=False)
         self._planner.plan_if_changed(conn, watch)

@@ -2,6 +2,7 @@
 
 import logging
 import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +11,12 @@ from psycopg import Connection, Error
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from partbox.db import deadline as deadlines
-from partbox.db.connect import connect
+from partbox.db.connect import ConnectPatience
 from partbox.db.deadline import HungError, deadline_for_lease
 from partbox.db.delivery import proof
 from partbox.db.sql import Conn
 from partbox.observe.logs.log_event import log_event
+from partbox.protocol.lease import choose_statement_limit
 from partbox.settings import Settings
 
 log = logging.getLogger("partbox.supervisor")
@@ -22,9 +24,6 @@ log = logging.getLogger("partbox.supervisor")
 MAX_CONNECTIONS = 2  # connections
 SPARE_SECONDS = 10.0  # seconds until an unused second connection is closed
 CLOSE_TIMEOUT = 1.0  # seconds that closing waits for connections that are being made
-# A statement hangs after this many seconds, or after the lease divided by `LIMITS_PER_LEASE` if that is longer.
-MIN_STATEMENT_LIMIT = 0.5
-LIMITS_PER_LEASE = 3
 HUNG = "a connection hung, and no lease was renewed until now; the connection is reopened: %s"
 
 
@@ -54,6 +53,7 @@ class MembershipPool:
     def connection(self) -> Iterator[Conn]:
         """Lend a tested connection during the `with` block. Raises `psycopg.Error` if the database is unreachable."""
         conn = self._get_working_conn()
+        began = time.monotonic()
         try:
             yield conn
         except HungError as error:
@@ -65,7 +65,8 @@ class MembershipPool:
             raise
         finally:
             self._pool.putconn(conn)
-        self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
+        took, longest = time.monotonic() - began, deadline_for_lease(self._lease)
+        self._statement_limit = choose_statement_limit(took, self._lease, longest)
 
     def _get_working_conn(self) -> Conn:
         # The pool's own check is not used: it pauses after a broken connection, and always asks the server.
@@ -111,13 +112,17 @@ def _has_waiting_data(conn: Conn) -> bool:
 def _build_pool(
     settings: Settings, dsn: Callable[[], str], statement_limit: Callable[[], float], database: str
 ) -> ConnectionPool[Conn]:
+    patience = ConnectPatience()
+
     class MembershipConnection(Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:
-            name = "partbox supervisor"
-            return connect(
-                dsn(), lease=settings.lease, pooler=settings.pooler, name=name, prepared=True, limit=statement_limit()
+            name, lease, pooler = "partbox supervisor", settings.lease, settings.pooler
+            conn = patience.connect(
+                dsn(), lease=lease, pooler=pooler, name=name, prepared=True, limit=statement_limit()
             )
+            patience.reset()
+            return conn
 
     return ConnectionPool(
         "",

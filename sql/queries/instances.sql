@@ -9,6 +9,11 @@ with made as (
 select made.* from made
  where (select {schema}.all_written('instance', cardinality(%(pids)s::integer[]), count(*)) from made)
 
+-- name: strays
+-- The query returns the instances of this start of a node that the node does not know. Their registration arrived, and its answer was lost.
+select i.instance_id from {schema}.instance i
+ where i.supervisor = %(supervisor)s and i.instance_id <> all (%(known)s::uuid[])
+
 -- name: heartbeat
 -- The statement renews the rows of all given processes; see the function `heartbeat`. A row that is not returned is gone. Each returned
 -- row has the heartbeat before, which the snapshot of the statement still sees, and a time at or before the new heartbeat.

@@ -7,7 +7,17 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.lease import Burials, SeenHeartbeat, breaks_watch, find_burials, update_sightings
+from partbox.protocol.intervals import beat_interval
+from partbox.protocol.lease import (
+    MOST_EXTRA_LEASES,
+    Burials,
+    SeenHeartbeat,
+    breaks_watch,
+    extra_patience,
+    find_burials,
+    measure_delay,
+    update_sightings,
+)
 
 LEASE = 6.0
 WHO, OTHER = UUID(int=1), UUID(int=2)
@@ -59,6 +69,24 @@ def test_a_new_heartbeat_or_a_break_begins_the_sighting_anew():
     later, seen = THEN + timedelta(seconds=1), {WHO: SeenHeartbeat(THEN, 1)}
     assert update_sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: SeenHeartbeat(later, 3)}
     assert update_sightings(seen, [Instance()], 5, pause=4) == {WHO: SeenHeartbeat(THEN, 5)}
+
+
+def test_a_watcher_that_was_late_itself_gives_others_more_time():
+    seen = {WHO: SeenHeartbeat(THEN, 0)}
+    assert find_burials([Instance(lease_left=-2.0)], seen, 8, 0, extra=4.0) == Burials([], 2.0)
+    assert find_burials([Instance(lease_left=-4.0)], seen, 10, 0, extra=4.0) == Burials([WHO], None)
+
+
+@given(st.lists(st.floats(0, 100)), st.integers(1, 1_000))
+def test_the_delay_of_a_watcher_is_forgotten_and_its_patience_has_an_end(gaps, nodes):
+    interval, delay = beat_interval(nodes, 1.0, LEASE), 0.0
+    assert measure_delay(0.0, interval, interval) == 0.0, "it is in time"
+    for gap in gaps:
+        delay = measure_delay(delay, gap, interval)
+        assert 0 <= extra_patience(delay, LEASE) <= MOST_EXTRA_LEASES * LEASE
+    for _ in range(20):
+        delay = measure_delay(delay, interval, interval)
+    assert extra_patience(delay, LEASE) < 0.001
 
 
 MOMENTS = st.integers(-20, 20)

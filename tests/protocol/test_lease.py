@@ -11,6 +11,7 @@ from partbox.protocol.lease import (
     ChildSigns,
     HeartbeatStreak,
     Patience,
+    choose_statement_limit,
     idle_limit,
     should_kill,
     should_renew_lease,
@@ -30,6 +31,15 @@ some_patience = st.builds(
 @given(st.floats(0, 1e9), st.floats(0.5, 3600))
 def test_trust_ends_before_the_lease_does_and_after_most_of_it(sent_at, lease):
     assert sent_at + lease / 2 < trust_deadline(sent_at, lease) < sent_at + lease
+
+
+@given(st.floats(0, 1e3), st.floats(0.5, 3600))
+def test_a_statement_may_take_as_long_as_the_last_heartbeat_took_and_hangs_early_on_a_fast_server(took, lease):
+    longest = lease * 1.25 + 0.5
+    limit = choose_statement_limit(took, lease, longest)
+    assert min(2 * took, longest) <= limit <= longest
+    assert choose_statement_limit(0.0, lease, longest) == max(0.5, lease / 3)
+    assert choose_statement_limit(took + 1, lease, longest) >= limit
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e3), st.floats(0.5, 3600))

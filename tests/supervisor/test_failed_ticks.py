@@ -8,6 +8,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.db.delivery import instances
 from partbox.platform import boottime
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
@@ -71,3 +72,27 @@ def test_a_node_whose_heartbeat_fails_counts_as_disconnected_even_after_a_failed
     membership.try_tick([])
     assert "partbox.no_heartbeat" in names(caplog)
     assert membership.heartbeat_streak.measure_length(boottime()) == 0.0
+
+
+@pytest.mark.parametrize("arrives_late", [False, True])
+def test_a_registration_whose_answer_is_lost_leaves_no_row_behind(membership, conn, monkeypatch, arrives_late):
+    ward = RegisteredProcess(Slot.create_local(), os.getpid())
+    register, sent = instances.register_instances, []
+
+    def lose_answer(*given, **columns):
+        sent.append((given, columns))
+        if not arrives_late:
+            register(*given, **columns)
+        raise psycopg.OperationalError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(instances, "register_instances", lose_answer)
+        membership.try_tick([ward])
+    assert ward.slot.instance is None
+    membership.try_tick([ward])
+    if arrives_late:
+        ((_, *given), columns), *_ = sent
+        register(conn, *given, **columns)
+        membership.try_tick([ward])
+    assert conn.execute("select instance_id from partbox.instance").fetchall() == [(ward.slot.instance,)]
+    assert conn.execute("select distinct assignee from partbox.partition").fetchall() == [(ward.slot.instance,)]

@@ -28,6 +28,15 @@ def test_connections_that_the_server_has_ended_are_not_handed_out(pool, conn):
         assert other.execute("select pg_backend_pid()").fetchone()[0] not in ended
 
 
+def test_a_server_that_took_long_may_take_long_again_before_its_connection_is_cut(pool):
+    for took in (0.0, 1.0, 3.0):  # the last is longer than a fast server may take
+        with pool.connection() as own:
+            own.execute("select pg_sleep(%s)", [took])
+    with pool.connection() as own:
+        own.execute("select 1")
+    assert pool._statement_limit == pytest.approx(2.0, abs=0.1)
+
+
 @pytest.mark.every_version("functions remember the types that tables had")
 def test_a_session_that_remembers_a_table_in_the_place_of_ours_is_closed(pool, conn):
     def bury():

@@ -95,6 +95,11 @@ def register_instances(
     return {pid: instance for instance, pid in found}
 
 
+def list_strays(conn: Conn, schema: str, supervisor: UUID, known: Sequence[UUID]) -> list[UUID]:
+    """Return the instances that a supervisor has registered and does not know, as the answer was lost."""
+    return [found for (found,) in fetch_rows(conn, "strays", schema, supervisor=supervisor, known=list(known))]
+
+
 def renew_heartbeats(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
     """Renew the heartbeats of worker processes. Return the new times of all processes that still exist."""
     # The processes are given by instance id with whether each is draining. An instance that the short statement did not
