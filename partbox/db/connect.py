@@ -34,6 +34,7 @@ TRANSACTION_TIMEOUT_SINCE = 170_000
 # The words of PgBouncer.
 POOLER_REFUSAL = "unsupported startup parameter"
 PREPARE_THRESHOLD = 5  # executions until psycopg prepares a statement, by default
+CONNECT_LEASES = (1.0, 2.0)  # leases, at first and after a connection has taken longer
 MAX_ERROR_LENGTH = 500  # characters of an application's error
 
 PLAN_OPTIONS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
@@ -58,6 +59,28 @@ _open_connections: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()
 
 default_dsn: Callable[[], str] | None = None
 """Returns the DSN if nobody names one: the DSN of the framework that this process belongs to."""
+
+
+class ConnectPatience:
+    """The leases that a server may take to accept a connection, which are more after it has taken too long.
+
+    A server goes through its queue of connections in order, given up ones included. Who gives up as early as before
+    and queues again makes the queue longer, and may never get to its head."""
+
+    def __init__(self) -> None:
+        self.leases = CONNECT_LEASES[0]
+
+    def reset(self) -> None:
+        """Expect the server to be fast again."""
+        self.leases = CONNECT_LEASES[0]
+
+    def connect(self, dsn: str, **given: Any) -> WatchedConnection:
+        """Open a connection as the function `connect` does, with this patience."""
+        try:
+            return connect(dsn, patience=self.leases, **given)
+        except errors.ConnectionTimeout:
+            self.leases = CONNECT_LEASES[1]
+            raise
 
 
 class NoDsnError(psycopg.OperationalError):
@@ -145,11 +168,14 @@ def _describe_source(source: Callable[[], str]) -> str:
         return f"a callable without a name: {type(wrong).__name__}"
 
 
-def build_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
+def build_parameters(
+    dsn: str, *, lease: float, pooler: bool, name: str, more: str = "", patience: float = 1.0
+) -> dict[str, Any]:
     """Return the libpq parameters for a new connection: the parameters of the DSN, and timeouts.
 
     The DSN takes precedence except for `target_session_attrs`. With `pooler` no session options are sent: a transaction
-    pooler would refuse them or leak them to other clients, so the role must carry them. `more` adds options."""
+    pooler would refuse them or leak them to other clients, so the role must carry them. `more` adds options. A server
+    may take `patience` leases to accept the connection."""
     # The timeouts are derived from `lease`, in seconds.
     # A dead peer is noticed within the lease. No statement takes longer than the lease, and no transaction idles longer
     # than half of it.
@@ -158,7 +184,7 @@ def build_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: s
     merged: dict[str, Any] = {
         "application_name": name,
         "client_encoding": "utf8",
-        "connect_timeout": connect_share(lease, given),
+        "connect_timeout": connect_share(patience * lease, given),
         "tcp_user_timeout": whole * 1000,
         "keepalives_idle": max(1, whole // 3),
         "keepalives_interval": max(1, whole // 3),
@@ -201,6 +227,7 @@ def connect(
     is_lent: bool = False,
     prepared: bool = False,
     limit: float | None = None,
+    patience: float = 1.0,
 ) -> WatchedConnection:
     """Open a worker's connection in autocommit mode. It is cut if the server does not answer in time.
 
@@ -209,13 +236,15 @@ def connect(
     statements
     - `prepared`: `db.blocking` prepares its statements, if the session really has the options that this needs
     - `limit`: seconds without an answer after which the connection is cut; by default a little more than `lease`
+    - `patience`: leases that the server may take to accept the connection
 
     Raise `PoolerRefusedError` if a pooler refuses the options, and `OperationalError` if the server cannot be
     reached."""
     # Results of a lent connection are not binary, for types that psycopg reads as text. Without a pooler, psycopg
     # prepares statements on it as by default. On all other connections psycopg prepares none.
     more = ("" if is_lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
-    conninfo = make_conninfo("", **build_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
+    parameters = build_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more, patience=patience)
+    conninfo = make_conninfo("", **parameters)
     factory, adapters = (PlainCursor[Any], None) if is_lent else (BinaryCursor, DEFAULTS)
     prepare_threshold = PREPARE_THRESHOLD if is_lent and not pooler else None
     try:

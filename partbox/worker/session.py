@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from psycopg import Error
 
-from partbox.db.connect import connect
+from partbox.db.connect import ConnectPatience
 from partbox.db.deadline import HungError, WatchedConnection, deadline_for_lease
 from partbox.db.delivery import proof, server_incarnation
 from partbox.errors import PartboxError
@@ -58,6 +58,7 @@ class SessionFactory:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._statement_limit = deadline_for_lease(context.settings.lease)
+        self._patience = ConnectPatience()
         self._open_connections: list[WatchedConnection] = []
 
     def open(self, stack: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
@@ -74,6 +75,7 @@ class SessionFactory:
             stack.callback(close_effects, effects)
         session = Session(reading, saving, effects)
         self._open_connections = session.connections
+        self._patience.reset()
         # A stop may have begun while the connections were made.
         self._shorten_limits()
         return session
@@ -95,7 +97,7 @@ class SessionFactory:
         if self._context.engine.is_forked:
             exit_forked(None)
         lease, pooler, name = settings.lease, settings.pooler, f"partbox {role}"
-        return connect(
+        return self._patience.connect(
             dsn, lease=lease, pooler=pooler, name=name, is_lent=lent, prepared=prepared, limit=self._statement_limit
         )
 

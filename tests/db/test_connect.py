@@ -8,8 +8,9 @@ from ownership import LEASE, SCHEMA, Conn, worker
 from polling import ask, poll, write
 from psycopg import sql
 
+from partbox.db import connect as connections
 from partbox.db.blocking import use_raw_loaders
-from partbox.db.connect import build_parameters, connect
+from partbox.db.connect import ConnectPatience, build_parameters, connect
 from partbox.db.delivery import idle_check, records
 from partbox.db.sql import load_query
 
@@ -56,6 +57,27 @@ def test_options_that_the_dsn_carries_are_kept(dsn):
 )
 def test_the_connect_timeout_of_each_server_of_a_dsn_is_a_share_of_the_lease(dsn, each):
     assert build_parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
+
+
+def test_a_server_that_is_slow_to_accept_connections_has_longer_the_next_time(monkeypatch):
+    given = []
+
+    def accept(*_, patience):
+        given.append(patience)
+        if len(given) < 3:
+            raise psycopg.errors.ConnectionTimeout("connection timeout expired")
+
+    monkeypatch.setattr(connections, "connect", accept)
+    patience = ConnectPatience()
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.ConnectionTimeout):
+            patience.connect("host=a")
+    patience.connect("host=a")
+    patience.reset()
+    patience.connect("host=a")
+    assert given == [1, 2, 2, 1]
+    parameters = build_parameters("host=a,b", lease=6, pooler=False, name="x", patience=2)
+    assert parameters["connect_timeout"] == 6
 
 
 def test_behind_a_pooler_no_option_is_sent(dsn):

@@ -15,11 +15,12 @@ from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.protocol.bell import RING_ALL, RING_BACK, RING_CHANGED
+from partbox.protocol.retry import Exponential, Jittered
 from partbox.worker.context import Context
 from partbox.worker.fork_safety import exit_forked
 
-# Seconds between two attempts to connect: the first pause, and the limit that doubling stops at.
-RECONNECT_PAUSES = (0.1, 30.0)
+# Pauses between two attempts to connect. Processes that lose their connections together do not try again together.
+RETRY_POLICY = Jittered(Exponential(0.1, 30.0), (0.5, 1.0))
 JOIN_TIMEOUT = 1.0  # seconds
 
 
@@ -118,16 +119,16 @@ class Listener:
             self._wakeup.interrupt_poller()
 
     def _run(self) -> None:
-        pause = RECONNECT_PAUSES[0]
+        failures = 0
         while not self._stop_asked.is_set():
             try:
                 with self._connect() as conn:
                     self._serve(conn)
             # Any error is caught, for the loss of the listener costs latency and nothing else.
             except Exception as error:
-                pause = RECONNECT_PAUSES[0] if self.is_hearing else min(RECONNECT_PAUSES[1], pause * 2)
+                failures = 1 if self.is_hearing else failures + 1
                 self._note_lost(error)
-            self._stop_asked.wait(pause)
+            self._stop_asked.wait(RETRY_POLICY.next_delay(failures))
 
     def _connect(self) -> WatchedConnection:
         lease, direct_dsn = self._settings.lease, self._settings.listen_dsn

@@ -20,6 +20,7 @@ from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.platform import boottime
 from partbox.protocol.intervals import FEW_PARTITIONS, SHORTEST_TICK, longest_tick, next_tick_delay
+from partbox.protocol.retry import Exponential, Jittered
 from partbox.worker.context import Context
 from partbox.worker.fork_safety import exit_forked
 from partbox.worker.ownership.ownership import Ownership
@@ -36,9 +37,8 @@ from partbox.worker.session import Session, SessionFactory, log_lost_connection
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING
 
 UNOWNED_PAUSE = 0.02  # seconds after which a process without partitions looks for a plan
-RETRY_PAUSE = 0.1  # seconds
-# Seconds between sessions: the first pause, and the limit of its doubling.
-RECONNECT_PAUSES = (0.1, 2.0)
+# Pauses before a failed step or session is tried again. Processes that fail together do not try again together.
+RETRY_POLICY = Jittered(Exponential(0.1, 2.0), (0.5, 1.0))
 
 
 # One class with all the parts that the thread moves, and with all that it remembers between two steps.
@@ -63,7 +63,7 @@ class Poller:
     restart_asked: threading.Event = field(default_factory=threading.Event)
     _end_asked: threading.Event = field(default_factory=threading.Event)
     _has_begun: bool = False
-    _reconnect_in: float = RECONNECT_PAUSES[0]
+    _failures: int = 0
     _ticked_at: float = 0.0
     _tick_at: float = 0.0
     _awaiting_since: float | None = None
@@ -127,8 +127,11 @@ class Poller:
             log_lost_connection(error, self.context.subscription, "poller")
             # Read notifications even now: unread notifications fill the server's notification queue.
             self.pacer.listener.read_notifications()
-            self._end_asked.wait(self._reconnect_in)
-            self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
+            self._pause_after_failure()
+
+    def _pause_after_failure(self) -> None:
+        self._failures += 1
+        self._end_asked.wait(RETRY_POLICY.next_delay(self._failures))
 
     def _run_session(self) -> None:
         # A session lasts until a connection is lost. The next session reads everything anew from the saved cursors.
@@ -195,14 +198,14 @@ class Poller:
             has_new = self.run_step(session)
             self._slot[READ_AT] = boottime()
             self._wait(session.reading, has_new)
-            self._reconnect_in = RECONNECT_PAUSES[0]
+            self._failures = 0
         except Error as error:
             if session.reading.closed or proof.ends_session(error):
                 raise
             self.context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
             # Unread notifications fill the server's notification queue.
             self.pacer.listener.read_notifications()
-            self._end_asked.wait(RETRY_PAUSE)
+            self._pause_after_failure()
 
     def run_step(self, session: Session) -> bool:
         """Run one step of the poller: read new events and due retries. Return True if any new event came."""
