@@ -64,8 +64,7 @@ class BenchNode:
     def __enter__(self) -> "BenchNode":
         if self._paused:
             self._outbox.subscriptions.pause(self._subscription)
-        with hold_signals():
-            self._supervisor.start()
+        self.begin()
         try:
             self.gather()
         except BaseException:
@@ -75,6 +74,11 @@ class BenchNode:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def begin(self) -> None:
+        """Begin to start the processes, without waiting for them."""
+        with hold_signals():
+            self._supervisor.start()
 
     def stop(self) -> None:
         """Stop the processes and wait for them. Kill them if the user does not want to wait."""
@@ -102,8 +106,8 @@ class BenchNode:
                 self._supervisor.scale(processes)
         self.gather()
 
-    def settle(self, owners: int) -> None:
-        """Wait until `owners` processes, other nodes included, own equal shares of all partitions."""
+    def settle(self, owners: int, seconds: float = TO_SETTLE) -> None:
+        """Wait up to `seconds` until `owners` processes, other nodes included, own equal shares of all partitions."""
 
         def settled() -> bool:
             self._look()
@@ -113,7 +117,7 @@ class BenchNode:
             held = shares.values()
             return sum(held) == ALL and len(held) == owners and max(held) - min(held) <= 1
 
-        self._database.until(settled, "a rebalance", TO_SETTLE)
+        self._database.until(settled, "a rebalance", seconds)
 
     def empty(self) -> bool:
         """Return True if all events are delivered and saved. Raise PartboxError if the node has ended."""

@@ -29,6 +29,7 @@ class GrowthSizes:
     rebalances: tuple[tuple[int, int], ...]  # numbers of processes, to and fro
     changes: int  # each way
     beat: float  # between two events of a partition
+    starts: tuple[int, int, int]  # nodes and processes of each that start together, and processes one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ FULL: Final = Sizes(
         rebalances=((2, 3), (3, 4), (7, 8), (16, 32)),
         changes=10,
         beat=0.04,
+        starts=(10, 20, 10),
     ),
 )
 QUICK: Final = Sizes(
@@ -135,6 +137,7 @@ QUICK: Final = Sizes(
         rebalances=((2, 3),),
         changes=2,
         beat=0.04,
+        starts=(2, 3, 2),
     ),
     calm=0.7,
 )

@@ -45,6 +45,7 @@ TINY = Sizes(
         rebalances=((1, 2),),
         changes=1,
         beat=0.1,
+        starts=(2, 2, 1),
     ),
     calm=0.2,
 )

@@ -8,6 +8,7 @@ from partbox_lab.bench.growth import (
     publishers,
     rebalance,
     records,
+    starts,
     subscriptions,
 )
 
@@ -21,6 +22,7 @@ GROWTH = LineSet(
         open_transactions.GROUP,
         subscriptions.GROUP,
         rebalance.GROUP,
+        starts.GROUP,
     ),
     connections=1_200,
 )
