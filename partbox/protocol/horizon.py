@@ -109,9 +109,12 @@ class Horizon:
             del self.fences[0]
 
     def list_open_xids(self) -> list[int]:
-        """Return the ids of the transactions that were still open at the last common poll of the partitions."""
-        # The page of that poll is the shared page.
-        return [xid for xid, _ in self.shared_page.listed_bounds] if self.shared_page else []
+        """Return the ids of transactions that were open at the last common poll and may have written records."""
+        # The page of that poll is the shared page. A listed transaction whose bound is at or above `settled_id` is left
+        # out: while no more ids are drawn, it has drawn none (see `is_idle`). Every snapshot lists the transactions of
+        # other programs and databases too. Those that have begun after the last id make no poll necessary.
+        page = self.shared_page
+        return [xid for xid, bound in page.listed_bounds if bound < page.settled_id] if page else []
 
     def find_ceiling(self, last_id: int) -> int:
         """Return the highest record id that a poll needs to search."""
@@ -121,11 +124,11 @@ class Horizon:
     def is_idle(self, drawn: int, ended: bool) -> bool:
         """Return True if a poll can be skipped, because no record can have become visible since the last common
         poll."""
-        # `drawn` is the number of ids drawn by now. `ended` is True if a transaction that the shared snapshot lists has
-        # ended.
+        # `drawn` is the number of ids drawn by now. `ended` is True if one of `list_open_xids` has ended.
         # The xid of a record that became visible after the shared snapshot S is either listed by S or is at or above
-        # xmax(S). In the first case the transaction has ended. In the second case the xid is above the U of the fence,
-        # so the id is above `settled_id`, and more ids have been drawn. The fence has to be older than S: the ids drawn
+        # xmax(S). In the first case the transaction has ended, and the id is above its bound; if the bound is at or
+        # above `settled_id`, more ids have been drawn. In the second case the xid is above the U of the fence, so the
+        # id is above `settled_id`, and more ids have been drawn. The fence has to be older than S: the ids drawn
         # between that fence and S lie above the ceiling of the poll and have not been read.
         # Nothing has become visible since the shared snapshot S.
         return self.shared_page is not None and not ended and drawn == self.shared_page.settled_id

@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "limits-unseen-by-ticks",
         "A running worker does not see that limits have changed.",
-        TICK,
+        "sql/functions/digest.sql",
         "bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0))",
         "bit_xor(0::bigint)",
         (TICKED,),

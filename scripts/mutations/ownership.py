@@ -85,17 +85,17 @@ MUTATIONS = (
     Mutation(
         "calm-whatever-is-drawn",
         "A worker that is told that all is calm does not read what was published.",
-        "sql/queries/cursors.sql",
-        "{drawn} = %(drawn)s::bigint",
-        "%(drawn)s::bigint is not null",
+        "sql/functions/is_calm.sql",
+        "{drawn} = is_calm.drawn",
+        "is_calm.drawn is not null",
         (f"{TICKS}::test_the_cheaper_statement_leaves_every_relevant_change_to_a_whole_tick",),
     ),
     Mutation(
         "calm-whatever-is-due",
         "Parked rows run when they are due, or at the next tick that something else calls for.",
-        "sql/queries/cursors.sql",
-        "where k.subscription = %(subscription)s and k.due_at is not null),",
-        "where false),",
+        "sql/functions/is_calm.sql",
+        "where k.subscription = is_calm.subscription and k.due_at is not null);",
+        "where false);",
         (f"{TICKS}::test_the_cheaper_statement_leaves_every_relevant_change_to_a_whole_tick",),
     ),
     Mutation(

@@ -89,6 +89,22 @@ MUTATIONS = (
         (scenario("idle"),),
     ),
     Mutation(
+        "open-transactions-that-have-drawn-left-out",
+        "What such a transaction has published waits until somebody else publishes.",
+        "partbox/protocol/horizon.py",
+        "if bound < page.settled_id]",
+        "if bound > page.settled_id]",
+        ("tests/protocol/test_horizon.py::test_an_open_transaction_that_can_have_drawn_no_id_so_far_is_left_out",),
+    ),
+    Mutation(
+        "still-whatever-is-drawn",
+        "A worker without a bell reads what is published at the next tick, if it does at all.",
+        "partbox/db/delivery/idle_check.py",
+        "return (now or 0) == drawn",
+        "return True",
+        ("tests/worker/poller/test_idle_statements.py::test_a_look_for_the_last_id_sees_that_one_was_drawn",),
+    ),
+    Mutation(
         "those-behind-taken-along",
         "Who is behind is read from the page that the others have moved to: what that one sees it has not read.",
         CURSOR,

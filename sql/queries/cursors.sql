@@ -13,29 +13,18 @@
 -- none.
     select l.handler, l.rate, l.at_once from {schema}.handler_limit l where l.subscription = %(subscription)s
 
--- name: digest
--- Other queries contain this expression. It is a number that changes with everything that a tick reports about the partitions in `mine`
--- and about limits. It is null if `mine` is empty. The function hashint8extended with two arguments is faster than the hash of a row, for
--- which the server must find the type of each column.
-bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partition::bigint << 3) + (mine.assigned::integer << 2)
-                                     + (mine.owned::integer << 1) + mine.free::integer))
-    # coalesce((select bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0)) from ({limited}) as l), 0)
-
 -- name: calm
 -- The query is an idle check that makes no fence, for a worker that knows the state already. It returns the milliseconds by which the
--- bell's flag lies ahead; true if no more ids are drawn, the digest of this instance's partitions is `known`, and no parked row of the
--- subscription has a due time; the server's incarnation; and the oids of the log (see `log_named`). It takes a third of the time of a
--- tick. A worker runs a tick if the second column is false.
-select {flag_ahead},
-       {drawn} = %(drawn)s::bigint
-       and (select {digest} from ({mine}) as mine) is not distinct from %(known)s::bigint
-       and not exists (select from {schema}.parked k where k.subscription = %(subscription)s and k.due_at is not null),
+-- bell's flag lies ahead; true if nothing has changed (see the function `is_calm`); the server's incarnation; and the oids of the log (see
+-- `log_named`). It takes a third of the time of a tick. A worker runs a tick if the second column is false.
+select {flag_ahead}, {schema}.is_calm(%(subscription)s, %(me)s::uuid, %(known)s::bigint, %(drawn)s::bigint),
        pg_sequence_last_value(%(life)s::oid::regclass), {log_named}
 
 -- name: tick
--- The query is an idle check (see `fence`) and returns more in the same round trip: a digest of this instance's partitions, whether the
--- digest is `known`, two arrays of due times, the partitions, and the limits. The partitions and the limits have one array for each
--- column, which is null if the digest is `known`. That is nearly always so, because the 256 partitions rarely change between two ticks.
+-- The query is an idle check (see `fence`) and returns more in the same round trip: a digest of this instance's partitions and of limits
+-- (see the function `digest`), whether the digest is `known`, two arrays of due times, the partitions, and the limits. The partitions and
+-- the limits have one array for each column, which is null if the digest is `known`. That is nearly always so, because the 256 partitions
+-- rarely change between two ticks.
 -- The first array of due times has the partitions that this instance owns and that have a parked row with a due time. The second one has
 -- the seconds until the first of these rows is due. A publisher may have given any time, and infinity cannot be subtracted, so times are
 -- capped. The recursive query searches the index once for each partition that has such a row. Few partitions have one.
@@ -44,7 +33,7 @@ with recursive look as materialized (
 ), mine as materialized (
 {mine}
 ), digest as materialized (
-    select {digest} as of_mine from mine
+    select {schema}.digest(%(subscription)s, %(me)s::uuid) as of_mine
 ), first_due as (
     (select k.partition, k.due_at
        from {schema}.parked k

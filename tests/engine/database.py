@@ -313,6 +313,9 @@ class Database:
         self.gap()
         return IdleCheck(build_fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
 
+    def still(self, drawn: int) -> bool:
+        return self.log.drawn == drawn
+
     def poll(
         self,
         asks: Sequence[ReadRequest],

@@ -29,7 +29,7 @@ SHIPPED = {
         cursors: ("run_tick", "recheck_idle", "claim_partitions", "take_up_partitions", "save"),
         parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
         records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
-        idle_check: ("run_check",),
+        idle_check: ("run_check", "is_drawn_unchanged"),
         instances: ("mark_leaving", "bury_instances", "register_instances"),
     }.items()
     for name in names
@@ -184,6 +184,9 @@ class ServerDatabase(Database):
 
     def look(self, listed: Iterable[int]) -> Any:
         return self._ask("run_check", listed)
+
+    def still(self, drawn: int) -> Any:
+        return self._ask("is_drawn_unchanged", drawn)
 
     def poll(self, *values: Any, **more: Any) -> Any:
         return self._ask("poll_page", *values, **more)

@@ -191,6 +191,9 @@ class ModelConnection:
     def run_check(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
+    def is_drawn_unchanged(self, _: str, drawn: int) -> bool:
+        return self.ask("still", lambda: self.database.still(drawn))
+
     def poll_page(
         self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, limits: Any, sweep: Any = None, types: Any = None
     ) -> PolledPage:
@@ -239,7 +242,7 @@ REPLACED: Mapping[Any, Sequence[str]] = {
     effects: ("rollback_event",),
     parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
     records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
-    idle_check: ("run_check",),
+    idle_check: ("run_check", "is_drawn_unchanged"),
     instances: ("mark_leaving", "note_running"),
     proof: ("check_intact",),
     subscriptions: ("find_wanted_types",),

@@ -76,13 +76,49 @@ def test_the_newest_fence_below_xmax_is_kept_with_all_newer_ones():
 
 
 def test_bounds_of_transactions_that_are_over_are_forgotten():
-    made = horizon((10, 100))
+    made = horizon((10, 100), (16, 200))
     first = snapshot(20, 12, 15)
     made.share_page(first, made.build_page(first))
     assert made.list_open_xids() == [12, 15]
     second = snapshot(30, 15)
     made.share_page(second, made.build_page(second))
     assert made.list_open_xids() == [15]
+
+
+def test_an_open_transaction_that_can_have_drawn_no_id_so_far_is_left_out():
+    """25 began after the fence that knows 200 ids, and no more are drawn. 12 began before, and may have drawn one."""
+    assert settled_at(snapshot(30, 12, 25), (10, 100), (20, 200)).list_open_xids() == [12]
+    assert settled_at(snapshot(30, 12, 25), (10, 200)).list_open_xids() == []
+    assert settled_at(snapshot(30, 12), (20, 200)).list_open_xids() == [12], "no fence before it"
+
+
+@given(
+    st.lists(st.sampled_from(["fence", "page", "begin", "draw", "end"]), max_size=40),
+    st.data(),
+)
+def test_what_becomes_visible_while_no_id_is_drawn_was_written_by_a_listed_transaction(steps, data):
+    """Against the server itself: who has drawn which ids, and who has ended."""
+    made, next_xid, drawn, opened, ended = Horizon(), 10, 0, dict[int, list[int]](), 9
+    made.add_fence(Fence(next_xid - 1, drawn))
+    for step in steps:
+        if step == "fence":
+            made.add_fence(Fence(next_xid - 1, drawn))
+        elif step == "begin":
+            opened[next_xid], next_xid = [], next_xid + 1
+        elif step == "draw" and opened:
+            drawn += 1
+            opened[data.draw(st.sampled_from(sorted(opened)))].append(drawn)
+        elif step == "end" and opened:
+            xid = data.draw(st.sampled_from(sorted(opened)))
+            del opened[xid]
+            ended = max(ended, xid)
+        elif step == "page":
+            page = snapshot(ended + 1, *(xid for xid in sorted(opened) if xid <= ended))
+            made.add_fence(Fence(next_xid - 1, drawn))
+            made.share_page(page, made.build_page(page))
+            may_come = {xid for xid, ids in opened.items() if ids}
+            if made.is_idle(drawn, ended=False):
+                assert may_come <= {*made.list_open_xids()}
 
 
 def test_nothing_is_listed_before_the_first_page():

@@ -10,6 +10,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.delivery import idle_check, records
+from partbox.db.delivery.bell import bell_of
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import QuickPage
 from partbox.events.record import PARTITION, PageStats, list_incomplete
@@ -53,6 +54,8 @@ class LogReader:
         self._idle_checked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full_reader.forget_page_size()
         self._tick_check: IdleCheck | None = None
+        # The check of the last read, if that found nothing.
+        self._still_check: IdleCheck | None = None
         self._followed_page: Page | None = None
         self.discard_groups()
 
@@ -87,13 +90,14 @@ class LogReader:
         self.waits_for_saves = False
         self.log_state = None
         check, self._tick_check = self._tick_check, None
+        still, self._still_check = self._still_check, None
         if self._credits.is_starved:
             self._full_reader.evict_slow(self._credits.recount_bytes())
         groups = self._groups or self._credits.group_partitions(self._horizon.shared_page)
         self._groups = None if groups.has_cut_page else groups
         self._credits.note_backlog(groups)
         if groups.caught_up and not groups.fresh and self._full_reader.is_calm and not self._is_full_read_due(groups):
-            has_new = self._read_quickly(conn, groups, check)
+            has_new = self._read_quickly(conn, groups, check or self._look_again(conn, still))
             if has_new is not None:
                 return has_new
         self.discard_groups()
@@ -124,7 +128,20 @@ class LogReader:
             # The log is settled if no open transaction has drawn an id: nothing can appear below the drawn ids.
             settled = self._horizon.shared_page is not None and self._horizon.shared_page.floor == check.fence.drawn_id
             self.log_state = BellPoll(check.fence.drawn_id, settled, check.flag_up_for)
+        self._still_check = None if has_new else check
         return has_new
+
+    def _look_again(self, conn: Connection[Any], before: IdleCheck | None) -> IdleCheck | None:
+        # After a read that found nothing, a cheap statement may show that there is still nothing. The result is a check
+        # of now, or None if the log must be read.
+        # A worker that hears the bell sleeps and ticks instead. Right after new records, more may come, and the
+        # statement would be one more round trip on their way.
+        if before is None or bell_of(conn) is not None or not self._horizon.is_idle(before.fence.drawn_id, False):
+            return None
+        if self._horizon.list_open_xids():
+            return self._check_idle(conn)
+        # No fence is made, because no id was drawn since the newest one.
+        return before if idle_check.is_drawn_unchanged(conn, self._schema, before.fence.drawn_id) else None
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
         # The result tells whether any record came, and has the poll's check for idleness. It is None if the page may be

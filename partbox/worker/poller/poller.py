@@ -313,6 +313,9 @@ class Poller:
             pause = FENCE_SECONDS
         elif not self._engine.claims.count_partitions():
             pause = min(pause, UNOWNED_PAUSE)
+        # A tick tells what a poll tells, so a tick that is due soon after the next poll takes the place of that poll.
+        if self._tick_at < now + 1.5 * pause:
+            self._tick_at = min(self._tick_at, now + pause)
         wakeup = self._engine.parked_scheduler.find_next_due()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
         while (permit_at := self._engine.limits.find_next_check(now)) is not None and permit_at < until:
