@@ -34,10 +34,9 @@ NO_ASK_TIME = 0.020
 # flag before it was raised.
 NAP = 0.250
 SHORT_NAP = 0.040
-# Raising the flag costs a statement. The flag therefore stays up for several short naps (at least MIN_FLAG_TIME
-# seconds), or for FLAG_PER_NAP times a longer nap, so that one statement serves several workers that sleep as long.
-MIN_FLAG_TIME = 0.950
-FLAG_PER_NAP = 1.2
+# Seconds for which a worker raises the flag. Raising it costs a statement and a transaction id, so it stays up for many
+# naps of several workers, and for longer than the longest nap (`intervals.LONGEST_TICK`).
+FLAG_TIME = 2.400
 # A flag that is further ahead was not set by a worker.
 MAX_FLAG_AHEAD_MS = 3_000
 # Seconds that the answer of a poll may have been under way.
@@ -88,12 +87,6 @@ def find_reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepare
             "`bell = on` if no transaction that publishes is prepared"
         )
     return None
-
-
-def flag_duration(nap: float) -> float:
-    """Return for how many seconds a worker marks itself as asleep, if it sleeps for at most `nap` seconds."""
-    # The mark is the bell's flag, which publishers read.
-    return max(MIN_FLAG_TIME, FLAG_PER_NAP * nap)
 
 
 def flag_seconds_left(ahead: int | None) -> float:
@@ -200,7 +193,7 @@ class SleepControl:
         # The flag was up without a gap only if this worker knew it to be up until now, and the statement found it up
         # too.
         self._is_flag_up = self._is_flag_up and was_up and now < self._until
-        self._note_up_until(now, now + flag_duration(self._nap))
+        self._note_up_until(now, now + FLAG_TIME)
 
     def _note_up_until(self, now: float, until: float) -> None:
         # If the flag was up before, every publisher that read it since `_up_from` found it up, so the worker need not

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partbox.protocol.bell import (
+    FLAG_TIME,
     HEARD_TIME,
     MAX_ANSWER_LAG,
     MAX_FLAG_AHEAD_MS,
-    MIN_FLAG_TIME,
     MIN_ID_GAP,
     NAP,
     NO_ASK_TIME,
@@ -29,7 +29,6 @@ from partbox.protocol.bell import (
     SleepState,
     build_channel_name,
     find_reason_off,
-    flag_duration,
     flag_seconds_left,
 )
 from partbox.protocol.intervals import LONGEST_TICK
@@ -94,7 +93,7 @@ class World:
         self.flag = 0.0
 
     def _raised(self, at: float) -> None:
-        self.flag = at + MIN_FLAG_TIME
+        self.flag = at + FLAG_TIME
 
     def _sent(self, publish: Publish) -> None:
         publish.should_ask = self.asking.should_ask(publish.sent)
@@ -117,7 +116,7 @@ class World:
         act = self.doze.observe(now, BellPoll(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
         if act is FlagChange.RAISE:
             self.doze.note_raised(now, was_up=self._up(now))
-            self.flag = now + flag_duration(self.nap)
+            self.flag = now + FLAG_TIME
         elif act is FlagChange.LOWER:
             self.flag = 0.0
             self.doze.note_lowered()
@@ -230,7 +229,7 @@ def test_a_worker_does_not_raise_a_flag_that_is_up_long_enough_but_stays_awake_a
 
 @given(st.floats(NAP, LONGEST_TICK))
 def test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_publisher_believes(nap: float) -> None:
-    assert HEARD_TIME + nap + MAX_ANSWER_LAG < flag_duration(nap) < MAX_FLAG_AHEAD_MS / 1_000
+    assert HEARD_TIME + nap + MAX_ANSWER_LAG < FLAG_TIME < MAX_FLAG_AHEAD_MS / 1_000
     assert [flag_seconds_left(each) for each in (None, -5, 0, 1, MAX_FLAG_AHEAD_MS, MAX_FLAG_AHEAD_MS + 1)] == [
         0,
         0,
@@ -254,7 +253,7 @@ def test_at_most_one_in_three_polls_of_many_napping_workers_raises_the_flag() ->
             )
             is FlagChange.RAISE
         ):
-            raised, flag = raised + 1, now + flag_duration(LONGEST_TICK)
+            raised, flag = raised + 1, now + FLAG_TIME
             doze.note_raised(now, was_up=True)
     assert raised <= 200 / 3
 
@@ -271,15 +270,15 @@ def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -
     doze = SleepControl()
     now = asleep(doze)
     raised: list[float] = []
-    for _ in range(8):
+    for _ in range(20):
         now += doze.compute_pause(now) or 0
         if doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE:
             raised.append(now)
             doze.note_raised(now, was_up=True)
         assert doze.state is SleepState.NAPPING
         assert doze.compute_pause(now) == NAP
-    assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
-    assert 3 * NAP < MIN_FLAG_TIME <= 1.0
+    assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(9 * NAP)]
+    assert 9 * NAP < FLAG_TIME
 
 
 def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> None:
@@ -292,7 +291,7 @@ def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> Non
 
 
 def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
-    for was_up, later in ((False, MIN_FLAG_TIME - NAP), (True, MIN_FLAG_TIME + NAP)):
+    for was_up, later in ((False, FLAG_TIME - NAP), (True, FLAG_TIME + NAP)):
         doze = SleepControl()
         now = asleep(doze) + later
         assert doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE

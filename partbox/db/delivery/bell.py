@@ -8,7 +8,7 @@ from psycopg.sql import Identifier
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import Conn, fetch_rows, load_query, load_script
-from partbox.protocol.bell import RING_BACK, build_channel_name, flag_duration
+from partbox.protocol.bell import FLAG_TIME, RING_BACK, build_channel_name
 
 
 class BellSequence(NamedTuple):
@@ -35,11 +35,11 @@ def bell_of(conn: Conn) -> int | None:
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Ask publishers for a notification, because this worker sleeps for at most `nap` seconds."""
+def raise_flag(conn: Conn, schema: str, sequence: int) -> bool | None:
+    """Ask publishers for a notification for the next `FLAG_TIME` seconds, because this worker sleeps."""
     # The bell's flag in the database is raised. Return whether the flag was up already, or None if the server's
     # notification queue is filling up.
-    values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
+    values = {"bell": sequence, "ahead": round(FLAG_TIME * 1000)}
     ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
     return None if until is None else bool(was_up)
 

@@ -94,7 +94,7 @@ class Pacer:
                 doze.note_lowered()
             act = doze.observe(now, log_state, listens=self._can_hear(now), nap=nap)
             if act is FlagChange.RAISE:
-                self._raise_flag(conn, sequence, nap)
+                self._raise_flag(conn, sequence)
             elif act is FlagChange.LOWER:
                 bell.lower_flag(conn, schema, sequence)
                 doze.note_lowered()
@@ -113,9 +113,9 @@ class Pacer:
     def _can_hear(self, now: float) -> bool:
         return self.listener.is_hearing and now >= self._queue_full_until
 
-    def _raise_flag(self, conn: Connection[Any], sequence: int, nap: float) -> None:
+    def _raise_flag(self, conn: Connection[Any], sequence: int) -> None:
         sent_at = time.monotonic()
-        was_up = bell.raise_flag(conn, self._settings.schema_name, sequence, nap)
+        was_up = bell.raise_flag(conn, self._settings.schema_name, sequence)
         if was_up is None:
             self._stay_awake(sent_at)
         else:

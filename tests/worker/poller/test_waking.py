@@ -16,7 +16,7 @@ from waiting import eventually
 from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import bell
-from partbox.protocol.bell import NAP, RING_BACK, BellPoll, SleepState, build_channel_name
+from partbox.protocol.bell import FLAG_TIME, NAP, RING_BACK, BellPoll, SleepState, build_channel_name
 from partbox.protocol.hashing import partition_of
 from partbox.worker.poller import listener
 from partbox.worker.poller import pacing as pace
@@ -203,7 +203,7 @@ def test_raising_the_flag_does_not_shorten_what_another_worker_has_raised(
         return value  # type: ignore[no-any-return]
 
     def kept() -> bool:
-        before, was_up = raised(1000), bell.raise_flag(sleeper.conn, "partbox", sequence, NAP)
+        before, was_up = raised(1000), bell.raise_flag(sleeper.conn, "partbox", sequence)
         after = conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone()
         assert was_up is False or after == (before,)
         return was_up
@@ -212,12 +212,12 @@ def test_raising_the_flag_does_not_shorten_what_another_worker_has_raised(
         sequence = sleeper.pacer._sequence
         assert sequence is not None
         with monkeypatch.context() as patched:
-            patched.setattr("partbox.db.delivery.bell.flag_duration", lambda _: 0.001)
+            patched.setattr("partbox.db.delivery.bell.FLAG_TIME", 0.001)
             eventually(kept)  # at once, unless the machine takes a second
         raised(3_600_000)
-        assert bell.raise_flag(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
-        assert (flag(conn) or 0) <= 1000
-        eventually(lambda: bell.raise_flag(sleeper.conn, "partbox", sequence, NAP))
+        assert bell.raise_flag(sleeper.conn, "partbox", sequence) is False, "a clock was set back"
+        assert (flag(conn) or 0) <= FLAG_TIME * 1000
+        eventually(lambda: bell.raise_flag(sleeper.conn, "partbox", sequence))
 
 
 def test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced(
