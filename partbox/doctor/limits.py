@@ -64,6 +64,8 @@ HOOK_OUTAGE = 5.0  # seconds in which no hook takes dead events
 MANY_PENDING = 1_000
 MAX_SKEW = 5.0
 SLOTS_USED = 0.9
+# Of about 2.1 billion transaction ids, after which the server assigns none: at most how many are unfrozen.
+UNFROZEN_LIMIT = 1_000_000_000
 SEGMENT_LEFT = 1_000_000  # ids
 ROW_BYTES = 16_384  # bytes of a row of a frequently updated table, including its dead versions
 SMALL_TABLE = 1 << 20

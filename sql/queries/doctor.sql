@@ -4,17 +4,19 @@ select set_config('lock_timeout', %(limit)s, true), set_config('jit', 'off', tru
 
 -- name: doctor_server
 -- The query returns one row: the server's clock (Unix time), the database, the role, whether the role sees all sessions, the settings of
--- this session, the number of connections, and the number of connections that ordinary roles may use.
+-- this session, the number of connections, the number of connections that ordinary roles may use, and the number of transaction ids that
+-- were assigned since the oldest one that is not frozen in this database.
 select extract(epoch from clock_timestamp())::float8,
        current_database(), current_user::text,
        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
        (select json_object_agg(name, setting) from pg_settings
          where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit', 'row_security',
                         'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation',
-                        'max_prepared_transactions', 'server_version_num')),
+                        'max_prepared_transactions', 'autovacuum_freeze_max_age', 'server_version_num')),
        (select coalesce(sum(numbackends), 0)::int from pg_stat_database),
        (select sum(case when name = 'max_connections' then setting::int else -setting::int end)::int from pg_settings
-         where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections'))
+         where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections')),
+       (select age(datfrozenxid) from pg_database where datname = current_database())
 
 -- name: queue_usage
 -- The query returns the used part of the server's notification queue, from 0 to 1, after entries that nobody needs any more are freed.

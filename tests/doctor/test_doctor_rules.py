@@ -152,6 +152,7 @@ evidences = st.builds(
             settings=st.just({"fsync": "off", "jit": "on", "statement_timeout": "0"}),
             connections=st.integers(0, 100),
             max_connections=st.just(97),
+            frozen_age=st.sampled_from([0, 2 * 10**9]),
         )
     ),
     is_original=st.booleans(),
@@ -254,6 +255,42 @@ def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(find
 def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
     found = run_checks(Case("partbox", Evidence(slots=(slot,)), Limits()))
     assert [each.cause for each in found] == (["replication-slot"] if reported else [])
+
+
+@pytest.mark.parametrize(
+    ("age", "freeze_max_age", "reported"),
+    [
+        (400_000_000, 200_000_000, False),
+        (400_000_001, 200_000_000, True),
+        (1_000_000_000, 1_500_000_000, False),
+        (1_000_000_001, 1_500_000_000, True),
+    ],
+)
+def test_transaction_ids_that_vacuum_does_not_free_are_reported_before_they_run_out(age, freeze_max_age, reported):
+    server = ServerFacts(0.0, "shop", "me", True, {"autovacuum_freeze_max_age": str(freeze_max_age)}, 1, 97, age)
+    found = run_checks(Case("partbox", Evidence(server=server), Limits()))
+    assert [each.cause for each in found] == (["wraparound"] if reported else [])
+
+
+def test_each_holder_that_keeps_vacuum_from_freezing_is_named_the_oldest_first():
+    server = ServerFacts(0.0, "shop", "me", True, {"autovacuum_freeze_max_age": "200000000"}, 1, 97, 500_000_000)
+    session = OpenSession(
+        7, "other", None, None, None, "active", 1.0, 1.0, False, True, 300_000_000, None, False, False
+    )
+    young = session._replace(pid=8, xids=5)
+    prepared = PreparedTransaction("it's", "me", "other", 1.0, 499_000_000)
+    slot = ReplicationSlot("standby", "physical", True, 400_000_000, None, 10)
+    evidence = Evidence(server=server, sessions=(session, young), prepared=(prepared,), slots=(slot,))
+    (found,) = [each for each in run_checks(Case("partbox", evidence, Limits())) if each.cause == "wraparound"]
+    assert found.evidence[1:] == (
+        "prepared transaction it's has held vacuum back for 499,000,000 transactions",
+        "replication slot standby has held vacuum back for 400,000,000 transactions",
+        "pid 7 () has held vacuum back for 300,000,000 transactions",
+    )
+    assert found.remedy[0] == "in database other: `commit prepared 'it''s'` or `rollback prepared 'it''s'`"
+    assert "pg_drop_replication_slot('standby')" in found.remedy[1]
+    assert "pg_terminate_backend(7)" in found.remedy[2]
+    assert found.remedy[3].startswith("then see the oldest tables")
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,17 @@ def test_the_statement_of_the_remedy_shows_which_roles_use_the_connections(clini
         assert "hoarder" in {application for _, application, _ in clinic.conn.execute(look).fetchall()}
 
 
+def test_the_oldest_tables_are_listed_and_frozen(clinic, monkeypatch):
+    monkeypatch.setattr("partbox.doctor.checks.server.UNFROZEN_LIMIT", -1)
+    listing, freezing = (each.split("`")[1] for each in clinic.one("wraparound")["remedy"])
+    age = "select age(relfrozenxid) from pg_class where oid = 'partbox.meta'::regclass"
+    clinic.conn.execute("select pg_current_xact_id()")
+    before, listed = clinic.conn.execute(age).fetchone(), clinic.conn.execute(listing).fetchall()
+    assert [found for _, found in listed] == sorted((found for _, found in listed), reverse=True)
+    clinic.conn.execute(freezing.replace("TABLE", "partbox.meta"))
+    assert clinic.conn.execute(age).fetchone() < before
+
+
 def test_a_role_whose_sessions_idle_in_transactions_is_given_a_timeout(clinic):
     clinic.conn.execute("drop role if exists idler; create role idler login")
     dsn = psycopg.conninfo.make_conninfo(clinic.dsn, user="idler")

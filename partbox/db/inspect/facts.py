@@ -13,6 +13,7 @@ class ServerFacts(NamedTuple):
     settings: dict[str, str]
     connections: int  # used connection slots
     max_connections: int  # all connection slots that ordinary roles may use
+    frozen_age: int = 0  # transaction ids assigned since the oldest one that is not frozen in this database
 
 
 class NodeSessions(NamedTuple):

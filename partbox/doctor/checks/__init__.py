@@ -58,6 +58,7 @@ CHECKS: tuple[Check, ...] = (
     storage.purge,
     storage.segments,
     server.connections,
+    server.wraparound,
     server.autovacuum,
     server.bloat,
     server.pooled_role,

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.evidence import WATCHED_USAGE
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.limits import MAX_SKEW, ROW_BYTES, SLOTS_USED, SMALL_TABLE
-from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, format_session, quote_name
+from partbox.doctor.limits import MAX_SKEW, ROW_BYTES, SLOTS_USED, SMALL_TABLE, UNFROZEN_LIMIT
+from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, format_session, quote_literal, quote_name
 from partbox.protocol.bell import find_reason_off
-from partbox.text.wording import format_age, format_count, format_names
+from partbox.text.wording import format_age, format_count, format_names, shorten_text
 
 NEARLY_FULL = 0.9
 MAX_NAMED = 3  # sessions that are named if the server does not name the holder
@@ -126,6 +126,56 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
                 *(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
                 *(f"`alter table {quote_name(case.schema)}.{name} reset (autovacuum_enabled)`" for name in tables),
             ),
+        )
+
+
+@check("wraparound", Severity.WARNING)
+def wraparound(case: Case) -> Iterator[Symptom]:
+    """Report that vacuum does not freeze old rows of the database, so that the server runs out of transaction ids and
+    refuses to write. An old transaction, a prepared one or a replication slot holds vacuum back and is named, or vacuum
+    does not run."""
+    server = case.evidence.server
+    if not server:
+        return
+    usual = int(server.settings.get("autovacuum_freeze_max_age", 200_000_000))
+    # Autovacuum freezes at its limit, whatever it is set to, so twice the limit means that it cannot.
+    if server.frozen_age <= min(2 * usual, UNFROZEN_LIMIT):
+        return
+    holders = sorted((each for each in _list_xid_holders(case) if each[0] > usual), reverse=True)[:MAX_NAMED]
+    oldest = "select oid::regclass, age(relfrozenxid) from pg_class where relfrozenxid <> '0' order by 2 desc limit 9"
+    yield Symptom(
+        f"{server.frozen_age:,} transaction ids are in use in database {server.database}, and at about 2,100,000,000 "
+        "the server stops writing",
+        (
+            f"autovacuum should have frozen rows at {usual:,} (`autovacuum_freeze_max_age`)",
+            *(f"{name} has held vacuum back for {xids:,} transactions" for xids, name, _ in holders),
+        ),
+        (
+            *(remedy for _, _, remedy in holders),
+            f"{'then ' if holders else ''}see the oldest tables: `{oldest}`",
+            "freeze each of them: `vacuum (freeze) TABLE`",
+        ),
+    )
+
+
+def _list_xid_holders(case: Case) -> Iterator[tuple[int, str, str]]:
+    # Return the age in transactions, a description and the remedy of each session, prepared transaction and
+    # replication slot that may keep vacuum from freezing.
+    evidence = case.evidence
+    for session in evidence.sessions:
+        yield session.xids or 0, format_session(session), end_session_text(session.pid, session.application)
+    for prepared in evidence.prepared:
+        gid = quote_literal(prepared.gid)
+        yield (
+            prepared.xids,
+            f"prepared transaction {shorten_text(prepared.gid)}",
+            f"in database {prepared.database}: `commit prepared {gid}` or `rollback prepared {gid}`",
+        )
+    for slot in evidence.slots:
+        yield (
+            max(slot.xmin or 0, slot.catalog_xmin or 0),
+            f"replication slot {slot.name}",
+            f"start its consumer, or drop the slot: `select pg_drop_replication_slot({quote_literal(slot.name)})`",
         )
 
 
