@@ -5,6 +5,7 @@ from partbox_lab.bench.growth import (
     backlogs,
     instances,
     open_transactions,
+    pooled,
     publishers,
     rebalance,
     records,
@@ -17,6 +18,7 @@ GROWTH = LineSet(
     (
         records.GROUP,
         instances.GROUP,
+        pooled.GROUP,
         backlogs.GROUP,
         publishers.GROUP,
         open_transactions.GROUP,
