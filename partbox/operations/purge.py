@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from psycopg.errors import QueryCanceled
+
 from partbox.archive.archiver import ArchiveResult, count_waiting, is_kept
 from partbox.db import connect
 from partbox.db.operator import purge as steps
@@ -104,10 +106,17 @@ def _purge_steps(
     """Delete the expired rows of one kind in small steps, and yield the number of rows deleted in each."""
     # Each step is a transaction under a lock that a single purge holds at a time. A purge that does not get the lock
     # ends, because another one does the work.
-    # None is yielded as the last value if stopped, or if another purge runs.
+    # None is yielded as the last value if stopped, or if another purge runs. After a timeout the step is repeated with
+    # half the batch, and so with half of what it reads: on a slow disk no purge would pass that place otherwise.
     position: Sequence[int] | None = steps.START_POSITION
     while position is not None:
-        step = None if is_stopped() else steps.run_step(conn, kind, schema, position, **limits)
+        try:
+            step = None if is_stopped() else steps.run_step(conn, kind, schema, position, **limits)
+        except QueryCanceled:
+            if limits["batch"] == 1:
+                raise
+            limits = limits | {"batch": limits["batch"] // 2}
+            continue
         yield None if step is None else step.deleted
         position = step and step.next_place
 

@@ -25,8 +25,8 @@ MUTATIONS = (
         "record-that-is-in-no-file",
         "Row by row nothing goes that is not archived.",
         RECORDS,
-        "bound := least(bound, spared - 1, kept);",
-        "bound := least(bound, spared - 1);",
+        "bound := least(bounds[part + 1], spared - 1, kept);",
+        "bound := least(bounds[part + 1], spared - 1);",
         (f"{FIRST}::test_purges_go_on_without_an_archive_once_archiving_has_been_ended",),
     ),
     Mutation(

@@ -8,7 +8,6 @@ language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as
 declare
     noted  json;
     wrong  text;
-    passed bigint;
 begin
     select m.value::json into noted from {schema}.meta m where m.key = 'tables';
     if not found then
@@ -26,18 +25,23 @@ begin
     end if;
 
     -- A segment that `segment_detach` has taken out is empty and has the comment below, so it is not missing. Neither is a
-    -- segment that every cursor has passed. The lower bound of the next segment tells where the detached segment ended.
-    select min(least(p.floor_id, p.last_id)) into passed from {schema}.partition p;
-    select string_agg(c.relname, ', ' order by c.oid) into wrong
-      from pg_class c
-      left join pg_inherits i on i.inhrelid = c.oid and not i.inhdetachpending
-     where c.relname like 'record\_%' and c.relname ~ '^record_([0-9]+|default)$'
-           and c.relnamespace = (select n.oid from pg_namespace n where n.nspname = {schema_name})
-           and c.relkind = 'r' and i.inhrelid is null and pg_relation_size(c.oid) > 0
-           and obj_description(c.oid, 'pg_class') is distinct from 'Detached from the log, to be dropped.'
-           and (c.relname = 'record_default'
-                or passed < (select least(min(s.lower) - 1, {schema}.drawn()) from {schema}.segment_ranges() s
-                              where s.lower > substring(c.relname from '[0-9]+')::numeric));
+    -- segment that every cursor has passed. The lower bound of the next segment tells where the detached segment ended. The
+    -- cursors are read only if there is such a segment.
+    with detached as materialized (
+        select c.oid, c.relname
+          from pg_class c
+          left join pg_inherits i on i.inhrelid = c.oid and not i.inhdetachpending
+         where c.relname like 'record\_%' and c.relname ~ '^record_([0-9]+|default)$'
+               and c.relnamespace = (select n.oid from pg_namespace n where n.nspname = {schema_name})
+               and c.relkind = 'r' and i.inhrelid is null and pg_relation_size(c.oid) > 0
+               and obj_description(c.oid, 'pg_class') is distinct from 'Detached from the log, to be dropped.'
+    )
+    select string_agg(d.relname, ', ' order by d.oid) into wrong
+      from detached d
+     where d.relname = 'record_default'
+           or (select min(least(p.floor_id, p.last_id)) from {schema}.partition p)
+              < (select least(min(s.lower) - 1, {schema}.drawn()) from {schema}.segment_ranges() s
+                  where s.lower > substring(d.relname from '[0-9]+')::numeric);
     if wrong is not null then
         raise exception 'partbox: detached from the log of schema %, with records that some cursor has not passed: %',
                         {schema_name}, wrong

@@ -10,10 +10,10 @@
 -- row the record would be delivered again.
 create or replace function {schema}.purge_dead(retain float8, batch integer, place bigint[], dry_run boolean)
 returns table (gone bigint, onward bigint[]) language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
-    stretch constant bigint := 1000;
+    stretch constant bigint := least(1000, 2 * batch);
     before     timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
     size       bigint := pg_relation_size(format('%I.parked', {schema_name})::regclass)
                          / current_setting('block_size')::bigint;

@@ -5,6 +5,10 @@
 -- null if the purge has examined everything. `place` is the `onward` of the previous step, and {{0, 0}} at first. A step that
 -- begins there does not pass over the dead tuples of the earlier steps.
 --
+-- `onward` goes on with a number, and with the bound of each partition. Finding the bounds reads the cursors of all
+-- subscriptions. The number changes with every row of `subscription`, and what lets cursors go back changes one. So a step that
+-- finds the same number uses the bounds of the step before, which are at most too low: cursors have only gone forward.
+--
 -- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, and no subscription has parked
 -- the record, except as discarded. Without a subscription the id does not matter. Such a record can always be deleted later,
 -- too: cursors go back, and subscriptions begin, only under the same lock, and nothing is parked behind a cursor. A dry run
@@ -30,9 +34,11 @@ set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     stretch constant integer := 100;
-    looks   constant integer := 10000;
+    looks   constant integer := least(10000, 20 * batch);
     before      timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
     dead_before timestamptz := clock_timestamp() - least(retain_dead, 36500 * 86400.0) * interval '1 second';
+    number bigint;
+    bounds bigint[];
     names  text[];
     spared bigint;
     kept   bigint;
@@ -55,7 +61,26 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     gone := 0;
-    select array_agg(s.name) into names from {schema}.subscription s;
+    select coalesce(bit_xor(hashtextextended(s.name, s.xmin::text::bigint)), 0) into number from {schema}.subscription s;
+    bounds := place[4:];
+    if place[3] is distinct from number then
+        select array_agg(case when c.count is null and s.count > 0 or c.count < s.count then 0
+                              else coalesce(c.passed, 9223372036854775807) end order by each)
+          into bounds
+          from (select count(*) from {schema}.subscription s) s
+         cross join generate_series(0, 255) as each
+          left join (select p.partition, count(*), min(p.passed) as passed
+                       from {schema}.subscription s
+                      cross join lateral (
+                            -- Without the offset, old statistics make the planner read all cursors for each subscription.
+                            select p.partition, least(p.floor_id, p.last_id) as passed
+                              from {schema}.partition p where p.subscription = s.name offset 0) p
+                      group by p.partition) c on c.partition = each;
+    end if;
+    select array_agg(k.subscription) into names
+      from ({first_parked}) k
+      join {schema}.subscription s on s.name = k.subscription
+     where k.record_id <= (select max(passed) from unnest(bounds) as passed);
     select m.value::bigint into kept from {schema}.meta m where m.key = 'archived_id';
     select coalesce(min(s.lower), 9223372036854775807) into spared
       from {schema}.segment_ranges() s
@@ -65,10 +90,7 @@ begin
            and oldest.created_at >= clock_timestamp() - least(retain * 1.25, 36500 * 86400.0) * interval '1 second';
 
     while part < 256 and gone < batch and looked < looks loop
-        select coalesce(min(coalesce(least(p.floor_id, p.last_id), 0)), 9223372036854775807) into bound
-          from {schema}.subscription s
-          left join {schema}.partition p on p.subscription = s.name and p.partition = part;
-        bound := least(bound, spared - 1, kept);
+        bound := least(bounds[part + 1], spared - 1, kept);
 
         select count(*), max(r.id), coalesce(max(r.id) filter (where r.created_at >= before) = max(r.id), false),
                array_agg(r.id order by r.id) filter (where r.created_at < before and not exists (
@@ -109,7 +131,7 @@ begin
         perform {schema}.all_written('meta', 1, found::integer);
     end if;
     perform {schema}.intact();
-    onward := case when part < 256 then array[part, after] end;
+    onward := case when part < 256 then array[part, after, number] || bounds end;
     return next;
 end
 $$;

@@ -12,7 +12,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off s
 set max_parallel_workers_per_gather = 0 set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
-    stretch constant bigint := 1000;
+    stretch constant bigint := least(1000, 2 * batch);
     path    text := format('%I.%I', {schema_name}, in_table);
     size    bigint := pg_relation_size(path::regclass) / current_setting('block_size')::bigint;
     before  timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';

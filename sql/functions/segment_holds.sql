@@ -48,15 +48,24 @@ begin
     end if;
 
     return query
-    select 'cursor', c.name, c.partition, c.id, null::bigint
-      from (select distinct on (s.name) s.name, number::smallint as partition, coalesce(least(p.floor_id, p.last_id), 0) as id
-              from {schema}.subscription s
-             cross join generate_series(0, 255) as number
-              left join {schema}.partition p on p.subscription = s.name and p.partition = number
-             order by s.name, coalesce(least(p.floor_id, p.last_id), 0), number) c
-     where c.id < newest;
+    select 'cursor', s.name, c.partition, c.id, null::bigint
+      from {schema}.subscription s
+     cross join lateral (
+           select count(*), min(least(p.floor_id, p.last_id)) as id
+             from {schema}.partition p where p.subscription = s.name) every
+     cross join lateral (
+           select number::smallint as partition, coalesce(least(p.floor_id, p.last_id), 0) as id
+             from generate_series(0, 255) as number
+             left join {schema}.partition p on p.subscription = s.name and p.partition = number
+            where every.count < 256 or every.id < newest
+            order by 2, 1 limit 1) c
+     where c.id < newest
+     order by s.name;
 
-    select array_agg(s.name) into names from {schema}.subscription s;
+    select array_agg(k.subscription) into names
+      from ({first_parked}) k
+      join {schema}.subscription s on s.name = k.subscription
+     where k.record_id < segment_holds.upper;
     return query
     select 'parked', k.subscription, (array_agg(k.partition order by k.record_id))[1], min(k.record_id), count(*)
       from {schema}.parked k

@@ -86,9 +86,10 @@ begin
     perform {schema}.all_written('partition', wanted[1], written[1]);
     perform {schema}.all_written('parked', wanted[2], written[2]);
 
-    update {schema}.subscription s set paused_at = null
-     where s.name = subscription_replay.subscription and subscription_replay.resume;
-    perform {schema}.all_written('subscription', resume::integer, found::integer);
+    -- The row is written in any case, so that a purge finds its bounds again.
+    update {schema}.subscription s set paused_at = case when not subscription_replay.resume then s.paused_at end
+     where s.name = subscription_replay.subscription;
+    perform {schema}.all_written('subscription', 1, found::integer);
     return next;
 end
 $$;

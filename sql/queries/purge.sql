@@ -1,3 +1,17 @@
+-- name: first_parked
+-- Other queries and functions contain this query. It returns each subscription that has parked rows, and the first record of these. It
+-- costs an index probe for each such subscription, and nothing for the others.
+with recursive first as (
+    (select k.subscription, k.record_id from {schema}.parked k order by k.subscription, k.record_id limit 1)
+    union all
+    select later.subscription, later.record_id
+      from first
+     cross join lateral (
+           select k.subscription, k.record_id from {schema}.parked k
+            where k.subscription > first.subscription order by k.subscription, k.record_id limit 1) later
+)
+select subscription, record_id from first
+
 -- name: purge_records
 -- The query runs one step of deleting records; see the function, as for the queries below. It returns the number of deleted rows, and
 -- where the next step begins (null at the end). It returns no row while another purge runs.

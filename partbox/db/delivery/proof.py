@@ -93,9 +93,13 @@ def raise_sequence_sql(schema: str, used: int) -> str:
 
 def lower_cursors_sql(schema: str, first: int) -> str:
     """Return SQL for an operator to make subscriptions read again from the record id `first` on."""
-    # The cursors go back to records that they have passed unread.
-    lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
-    return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
+    # The cursors go back to records that they have passed unread. The rows of the subscriptions are written for a purge
+    # that runs: see `purge_records.sql`.
+    lower = (
+        "with changed as (update {0}.subscription set paused_at = paused_at)"
+        " update {0}.partition set floor_id = {1} where floor_id > {1}"
+    )
+    return compose.SQL(lower).format(compose.Identifier(schema), compose.Literal(first - 1)).as_string(None)
 
 
 def check_same_log(conn: Conn, log: int) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from forked_commands import shared
 from ownership import SCHEMA, background, blocked, join, save, saving, seize, worker
+from psycopg.errors import QueryCanceled
 from purgeable import DAY, Conn, Planted, many
 from server_versions import counts_at_once
 from waiting import eventually
 
+from partbox.db.delivery.proof import lower_cursors_sql
 from partbox.db.operator import purge as steps
 from partbox.operations.purge import Purged, purge
 from partbox.protocol.rows import ParkedSave
@@ -140,6 +142,83 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
     )
     conn.execute("select pg_stat_force_next_flush()")
     assert tuples_read(conn) - before <= 200
+
+
+def test_a_purge_reads_the_cursors_of_many_subscriptions_once_and_not_in_every_step(conn, planted):
+    counts_at_once(conn)
+    for number in range(20):
+        planted.subscribe(f"number-{number}")
+        planted.consume(2_000, subscription=f"number-{number}")
+    many(conn, 2_000)
+    planted.consume(2_000)
+    flushed, read = (
+        b"select pg_stat_force_next_flush()",
+        b"select seq_tup_read + idx_tup_fetch from pg_stat_user_tables",
+    )
+    read += b" where schemaname = 'partbox' and relname = 'partition'"
+    conn.execute(flushed)
+    ((before,),) = conn.execute(read).fetchall()
+    place, taken = steps.START_POSITION, 0
+    while place is not None:
+        limits = {"retain": 7 * DAY, "retain_dead": DAY, "batch": 100}
+        place, taken = steps.run_step(conn, "records", SCHEMA, place, dry_run=False, **limits).next_place, taken + 1
+    conn.execute(flushed)
+    ((after,),) = conn.execute(read).fetchall()
+    assert (planted.left(), taken) == ([], 20)
+    assert after - before == 21 * 256
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("moved", ["created", "replayed", "replayed and paused", "read again"])
+def test_a_step_keeps_what_a_subscription_needs_since_the_step_before(conn, planted, outbox, moved, dry_run):
+    """The bounds of the step before count only if no cursor has gone back, and no subscription has begun."""
+    many(conn, 200, partitions=1)
+    planted.subscribe("audit")
+    planted.consume(200)
+    planted.consume(200, subscription="audit")
+    conn.execute("select setval('partbox.record_id_seq', 200)")
+    limits = {"retain": 7 * DAY, "retain_dead": DAY, "batch": 100, "dry_run": dry_run}
+    first = steps.run_step(conn, "records", SCHEMA, steps.START_POSITION, **limits)
+    assert first.deleted == 100
+    match moved:
+        case "created":
+            outbox.subscriptions.create("late", "beginning")
+        case "replayed":
+            outbox.subscriptions.replay("audit", from_id=101)
+        case "replayed and paused":
+            outbox.subscriptions.pause("audit")
+            outbox.subscriptions.replay("audit", from_id=101)
+        case _:
+            conn.execute(lower_cursors_sql(SCHEMA, 101).encode())
+    assert steps.run_step(conn, "records", SCHEMA, first.next_place, **limits).deleted == 0
+
+
+def test_a_step_that_takes_too_long_is_repeated_with_half_the_batch_until_it_does_not(
+    conn, planted, purged, monkeypatch
+):
+    many(conn, 600)
+    planted.consume(600)
+    run, batches = steps.run_step, list[int]()
+
+    def run_slowly(conn: Conn, kind: steps.Kind, *place: Any, batch: int, **limits: Any) -> steps.PurgeStep | None:
+        if kind == "records":
+            batches.append(batch)
+            if batch > 70:
+                raise QueryCanceled
+        return run(conn, kind, *place, batch=batch, **limits)
+
+    monkeypatch.setattr(steps, "run_step", run_slowly)
+    assert purged(purge_batch=500) == Purged(records=600)
+    assert batches == [500, 250, 125, *[62] * 10]
+
+
+def test_a_purge_whose_smallest_step_takes_too_long_fails(conn, planted, purged, monkeypatch):
+    def time_out(*place: Any, **limits: Any) -> steps.PurgeStep | None:
+        raise QueryCanceled
+
+    monkeypatch.setattr(steps, "run_step", time_out)
+    with pytest.raises(QueryCanceled):
+        purged()
 
 
 def test_the_greatest_id_that_was_ever_purged_is_remembered(planted, purged):
