@@ -3,6 +3,7 @@
 Record ids and aggregate ids have an index. Times have none, but they rise with the ids, so bisection finds the ids of a
 period. For a UUIDv7 event id or a used idempotency key, the log is read around the moment of the event."""
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -10,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from uuid import UUID
+
+from psycopg.errors import QueryCanceled
 
 from partbox.db.sql import Conn, fetch_first_row, fetch_one_row, fetch_rows
 from partbox.protocol.hashing import partition_of
@@ -135,7 +138,7 @@ def find_by_outcome(
     }
     values |= {"outcomes": [*outcomes], "subscription": subscription, "limit": limit + 1, "most": MAX_HISTORY_ROWS}
     values |= {"most_read": MAX_IGNORED_SCAN}
-    found = fetch_rows(conn, "find_befallen", schema, **values)
+    found = _read_befallen(conn, schema, values)
     positions = tuple(LogPosition(*place) for *place, _ in found[:limit])
     if len(found) > limit:
         return SearchPage(positions, read_since=found[limit - 1][-1])
@@ -145,6 +148,18 @@ def find_by_outcome(
         if edge is None
         else SearchPage(positions, edge[0], _find_publish_time(conn, schema, edge[0]))
     )
+
+
+def _read_befallen(conn: Conn, schema: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    # After a timeout, half as many records are searched for ignored ones. `values` says how many it were.
+    try:
+        with conn.transaction():
+            return fetch_rows(conn, "find_befallen", schema, **values)
+    except QueryCanceled:
+        if "unhandled" not in values["outcomes"] or values["most_read"] == 1:
+            raise
+    values["most_read"] //= 2
+    return _read_befallen(conn, schema, values)
 
 
 def _read_around(conn: Conn, schema: str, moment: datetime, record_filter: RecordFilter, limit: int) -> SearchPage:
@@ -179,12 +194,23 @@ def _read_backwards(
         low = max(low, _find_first_id(conn, schema, record_filter.since - CLOCK_SKEW))
     if record_filter.until is not None:
         values["before"] = min(record_filter.before, _find_first_id(conn, schema, record_filter.until + CLOCK_SKEW))
-    edge_of, within = EDGE_QUERIES[partition is None]
+    (edge_of, within), before = EDGE_QUERIES[partition is None], values["before"]
     positions: list[LogPosition] = []
-    for step in steps or READ_STEPS:
-        edge = fetch_first_row(conn, edge_of, schema, **values | {"low": low, "most": step - 1})
-        reached = low if edge is None else edge[0]
-        positions += [LogPosition(*each) for each in fetch_rows(conn, within, schema, **values | {"low": reached})]
+    sizes = deque(steps or READ_STEPS)
+    while sizes:
+        step = sizes.popleft()
+        try:
+            with conn.transaction():
+                edge = fetch_first_row(conn, edge_of, schema, **values | {"low": low, "most": step - 1})
+                reached = low if edge is None else edge[0]
+                found = fetch_rows(conn, within, schema, **values | {"low": reached})
+        except QueryCanceled:
+            # The search ends with what it has read, or with half of the first step. It would never go on otherwise.
+            if step == 1:
+                raise
+            sizes = deque([step // 2] if values["before"] == before else [])
+            continue
+        positions += [LogPosition(*each) for each in found]
         if len(positions) > limit:
             last = positions[limit - 1].record_id
             return SearchPage(tuple(positions[:limit]), last, _find_publish_time(conn, schema, last))

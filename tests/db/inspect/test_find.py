@@ -192,6 +192,46 @@ def test_a_search_proceeds_step_by_step_up_to_its_bound(conn, outbox, monkeypatc
     assert far.read_since == conn.execute("select created_at from partbox.record where id = 201").fetchone()[0]
 
 
+@pytest.mark.parametrize(("most", "before"), [(40, 261), (25, 281), (12, 291)])
+def test_a_search_that_takes_too_long_ends_with_what_it_has_read_or_with_half_of_its_first_step(
+    conn, outbox, monkeypatch, most, before
+):
+    monkeypatch.setattr(log_search, "READ_STEPS", (40, 70))
+    aged(conn, 300)
+    read = log_search.fetch_rows
+
+    def read_slowly(conn, name, *schema, **values):
+        if name == "find_in_log" and values["before"] - values["low"] > most:
+            conn.execute("set local statement_timeout = '1ms'")
+            conn.execute("select pg_sleep(1)")
+        return read(conn, name, *schema, **values)
+
+    monkeypatch.setattr(log_search, "fetch_rows", read_slowly)
+    found = outbox.records.find(before=301, event_type="Nothing")
+    assert (found.records, found.before) == ((), before)
+    assert found.read_since is not None
+
+
+def test_a_search_for_ignored_events_that_takes_too_long_reads_half_as_many(conn, outbox, monkeypatch):
+    aged(conn, 300)
+    conn.execute(
+        "insert into partbox.handled_types (instance_id, subscription, types)"
+        " values (gen_random_uuid(), 'default', '[[\"Other\", null]]')"
+    )
+    monkeypatch.setattr(log_search, "MAX_IGNORED_SCAN", 200)
+    read = log_search.fetch_rows
+
+    def read_slowly(conn, name, *schema, **values):
+        if name == "find_befallen" and values["most_read"] > 60:
+            conn.execute("set local statement_timeout = '1ms'")
+            conn.execute("select pg_sleep(1)")
+        return read(conn, name, *schema, **values)
+
+    monkeypatch.setattr(log_search, "fetch_rows", read_slowly)
+    found = outbox.records.find(ended="ignored", since="90d")
+    assert (found.records, found.before) == ((), 251)
+
+
 def test_an_event_that_is_not_found_near_its_moment_says_that_not_all_was_read(conn, outbox, monkeypatch):
     monkeypatch.setattr(log_search, "FEW_STEPS", (10,))
     aged(conn, 1_000)
