@@ -70,9 +70,9 @@ MUTATIONS = (
         "Aggregates that only wait for their turn are listed as blocked, and hide those behind an event that fails.",
         "sql/queries/blocked.sql",
         "having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)\n"
-        "           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n     order by",
+        "                  and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n            order by",
         "having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)\n"
-        "           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n     order by",
+        "                  and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n            order by",
         ("tests/db/operator/test_limits_not_blocked.py",),
     ),
     Mutation(

@@ -10,28 +10,32 @@ last_error is not distinct from 'it waits for its turn: its handler has a limit'
 (state = 'scheduled' or state = 'deferred' and (last_error is null or {waits_for_turn}))
 
 -- name: blocked_list
--- The query returns the keys that have blocking rows, the longest blocked first. Each row has the head of the key, the number of rows
--- that wait behind the head, and the process that owns the partition. Keys that wait for their turn are left out.
+-- The query returns the keys of the given subscriptions that have blocking rows, at most `limit` of each, the longest blocked first. Each
+-- row has the head of the key, the number of rows that wait behind the head, and the process that owns the partition. Keys that wait for
+-- their turn are left out.
 with blocked as (
-    select k.aggregate_type, k.aggregate_id, min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
-      from {schema}.parked k
-     where k.subscription = %(subscription)s and k.blocks
-     group by k.aggregate_type, k.aggregate_id
-    having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
-           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
-     order by since, head
-     limit %(limit)s
+    select named.subscription, b.*
+      from unnest(%(subscriptions)s::text[]) as named (subscription)
+     cross join lateral (
+           select k.aggregate_type, k.aggregate_id, min(k.record_id) as head, count(*) - 1 as followers, min(k.parked_at) as since
+             from {schema}.parked k
+            where k.subscription = named.subscription and k.blocks
+            group by k.aggregate_type, k.aggregate_id
+           having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
+                  and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
+            order by since, head
+            limit %(limit)s) b
 )
-select b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.state, k.attempts,
+select b.subscription, b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.state, k.attempts,
        case when k.due_at is not null then least(k.due_at, '9999-12-30 00:00Z') end, k.last_error, b.followers,
        b.since, k.partition, i.instance_id, i.node, i.pid, k.traceback
   from blocked b
-  join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = b.head
+  join {schema}.parked k on k.subscription = b.subscription and k.record_id = b.head
   left join lateral (
        select r.event_id from {schema}.record r where r.partition = k.partition and r.id = b.head limit 1) r on true
   left join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
   left join {schema}.instance i on i.instance_id = p.owner
- order by b.since, b.head
+ order by b.subscription, b.since, b.head
 
 -- name: blocked_groups
 -- The query returns groups of blocked keys whose heads are alike, the largest group first. Each row has the number of keys, the number of

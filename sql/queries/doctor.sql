@@ -258,14 +258,16 @@ select subscription, record_id, event_type, attempts, extract(epoch from clock_t
 -- name: doctor_held
 -- The query returns the subscriptions that still need records that are older than `retain` seconds, by name: the number of partitions,
 -- and the age of the oldest record in seconds. The third column counts those of these partitions in which the subscription has read
--- everything, although an open transaction may still write below its cursor.
+-- everything, although an open transaction may still write below its cursor. Only cursors below the ids of that time are looked at.
 select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
        max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from {schema}.partition p
  cross join lateral (
        select id, created_at from {schema}.record
         where partition = p.partition and id > least(p.floor_id, p.last_id) order by id limit 1) r
- where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
+ where least(p.floor_id, p.last_id) < (
+           select {schema}.id_at(clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'))
+       and r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
  group by p.subscription
  order by p.subscription
 
@@ -273,10 +275,12 @@ select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
 -- The query returns one row: the number of partitions with a record that is older than `retain` seconds and that nobody needs, and the
 -- age of the oldest such record in seconds. In each partition it reads the first 100 records at most.
 with bound as materialized (
-    select n as partition, coalesce(min(least(p.floor_id, p.last_id)), 9223372036854775807) as id
+    select n as partition, coalesce(p.passed, 9223372036854775807) as id
       from generate_series(0, 255) n
-      left join {schema}.partition p on p.partition = n
-     group by n
+      left join (select partition, min(least(floor_id, last_id)) as passed from {schema}.partition group by partition) p
+             on p.partition = n
+), parkers as materialized (
+    select array_agg(k.subscription) as names from ({first_parked}) k join {schema}.subscription s on s.name = k.subscription
 )
 select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_at, '0001-01-02 00:00Z')))::float8
   from bound b
@@ -284,8 +288,8 @@ select count(*), max(extract(epoch from clock_timestamp() - greatest(r.created_a
        select r.id, r.created_at
          from (select id, created_at from {schema}.record where partition = b.partition and id <= b.id
                 order by id limit 100) r
-        where not exists (select from {schema}.parked k join {schema}.subscription s on s.name = k.subscription
-                           where k.record_id = r.id)
+        where not exists (select from {schema}.parked k
+                           where k.subscription = any (array(select unnest(names) from parkers)) and k.record_id = r.id)
         order by r.id limit 1) r
  where r.created_at < clock_timestamp() - least(%(retain)s, 36500 * 86400.0) * interval '1 s'
 

@@ -186,5 +186,8 @@ select r.id, s.name, r.partition, s.paused_at is not null,
         where c.record_id = r.id
               and case when k.record_id is null then not read.consumed else k.state in ('scheduled', 'discarded') end) over on true
   left join heads h on h.subscription = p.subscription and h.aggregate_type = r.aggregate_type and h.aggregate_id = r.aggregate_id
-  left join {schema}.delivery d on d.subscription = p.subscription and d.partition = r.partition and d.id = r.id
+  left join lateral (
+       -- Without the offset, old statistics make the planner read the cursors of all subscriptions each time.
+       select * from {schema}.delivery where subscription = p.subscription and partition = r.partition and id = r.id
+       offset 0) d on true
  order by r.id desc, s.name

@@ -43,17 +43,25 @@ select {used}, {drawn}
 -- The query returns the first, the last and the number of the records that cursors have passed without having read them. It returns no
 -- row if there are none. Such records got ids up to a floor after the snapshot of that floor, because the sequence was set back. The
 -- query searches the last 10,000 ids that were passed, by the given subscription or by each. Up to the id in the marker, the transaction
--- ids belong to another cluster.
+-- ids belong to another cluster. The records are read once for all subscriptions, and those that every one of the snapshots shows are
+-- compared with no cursor.
+with span as materialized (
+    select greatest((select max(least(p.floor_id, p.last_id)) - 10000 from {schema}.partition p),
+                    (select m.value::bigint from {schema}.meta m where m.key = 'marker')) as after
+), cursors as materialized (
+    select c.partition, least(c.floor_id, c.last_id) as passed, c.snapshot
+      from {schema}.partition c
+     where (%(subscription)s::text is null or c.subscription = %(subscription)s)
+           and least(c.floor_id, c.last_id) > (select after from span)
+), fresh as materialized (
+    select r.id, r.xid, r.partition from {schema}.record r
+     where r.partition >= 0 and r.id > (select after from span) and r.id <= (select max(passed) from cursors)
+           and r.xid >= (select pg_snapshot_xmin(snapshot) as oldest from cursors order by oldest limit 1)
+)
 select min(r.id), max(r.id), count(distinct r.id)
-  from {schema}.partition c
- cross join lateral (
-       select r.id, r.xid from {schema}.record r
-        where r.partition = c.partition and r.id <= least(c.floor_id, c.last_id)
-              and r.id > greatest((select max(least(p.floor_id, p.last_id)) - 10000 from {schema}.partition p),
-                                  (select m.value::bigint from {schema}.meta m where m.key = 'marker'))
-       offset 0) r
- where (%(subscription)s::text is null or c.subscription = %(subscription)s)
-       and not pg_visible_in_snapshot(r.xid, c.snapshot)
+  from fresh r
+  join cursors c on c.partition = r.partition and c.passed >= r.id
+ where not pg_visible_in_snapshot(r.xid, c.snapshot)
 having count(*) > 0
 
 -- name: row_security_off

@@ -10,8 +10,8 @@ select set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan'
 -- parked rows by state. It returns a single row without a name if there is no subscription. Ages are in seconds, at the start of the
 -- statement. `parked_age` is the time since a record should have been delivered: since it was published, or since its delay ended.
 -- Partitions are listed for `listed` subscriptions: the named ones first, then those with instances. With `working` they are listed for
--- all subscriptions with instances. The other subscriptions have sums, which are estimated from their cursors and the newest id of each
--- partition.
+-- all subscriptions with instances. The other subscriptions have sums: their cursors are compared with the newest hundred records of each
+-- partition, which are read once for all subscriptions. Below these records the number is estimated.
 with chosen as materialized (
     select s.name, s.created_at, s.paused_at,
            row_number() over (order by s.name = any(%(named)s::text[]) desc, i.subscription is not null desc, s.name)
@@ -26,7 +26,9 @@ with chosen as materialized (
            lead(p.last_id, 1, 9223372036854775807)
                over (partition by p.partition order by p.last_id, p.subscription) as next_id
       from chosen
-      join {schema}.partition p on p.subscription = chosen.name and chosen.listed
+     cross join lateral (
+           select * from {schema}.partition where subscription = chosen.name and chosen.listed offset 0
+         ) p
 ), gaps as materialized (
     -- Records are counted up to the limit, by the primary key. Between the last counted record and the newest thousand,
     -- their number is estimated from the number of ids and the mean density of this partition's records at both ends.
@@ -146,22 +148,34 @@ with chosen as materialized (
                   (select count(*) from {schema}.segment_ranges() ahead where ahead.lower > {schema}.drawn()) as ahead
            ) known
 ), newest as materialized (
-    select n as partition, (select id from {schema}.record where partition = n order by id desc limit 1) as id
+    select n as partition, recent.ids
       from generate_series(0, 255) n
-), sums as materialized (
-    select p.subscription, count(*) as partitions,
-           count(*) filter (where not exists (select from {schema}.instance i where i.instance_id = p.owner)) as unowned,
-           coalesce(sum(above.count), 0) as pending, coalesce(max(above.count), 0) as pending_max,
-           coalesce(sum(above.count), 0) = 0 as exact,
-           min(array[p.last_id, p.partition]) filter (where above.count > 0) as lowest
-      from chosen
-      join {schema}.partition p on p.subscription = chosen.name and not chosen.listed
-      join newest on newest.partition = p.partition
-     cross join log
      cross join lateral (
-           select case when newest.id > p.last_id then 1 + ((newest.id - p.last_id - 1) * log.fill)::bigint end as count
-         ) above
-     group by p.subscription
+           select array_agg(id order by id) as ids
+             from (select id from {schema}.record where partition = n order by id desc limit 101) read
+         ) recent
+     where exists (select from chosen where not listed)
+), sums as materialized (
+    -- A full join is no nested loop, which old statistics make the planner choose. It would read `newest` for each cursor.
+    select u.subscription, count(*) as partitions,
+           count(*) filter (where not exists (select from {schema}.instance i where i.instance_id = u.owner)) as unowned,
+           coalesce(sum(u.count), 0) as pending, coalesce(max(u.count), 0) as pending_max,
+           coalesce(bool_and(u.exact), true) as exact,
+           min(array[u.last_id, u.partition]) filter (where u.count > 0) as lowest
+      from (select p.subscription, p.partition, p.owner, p.last_id, p.last_id >= newest.ids[1] or newest.ids[101] is null as exact,
+                   cardinality(newest.ids) - width_bucket(p.last_id, newest.ids)
+                   + case when p.last_id < newest.ids[1] and newest.ids[101] is not null
+                          then ((newest.ids[1] - p.last_id - 1) * (select fill from log))::bigint else 0 end as count
+              from (select cursor.*
+                      from chosen
+                     cross join lateral (
+                           select subscription, partition, owner, last_id from {schema}.partition
+                            where subscription = chosen.name and not chosen.listed
+                           offset 0) cursor) p
+              full join newest on newest.partition = p.partition
+            offset 0) u
+     where u.subscription is not null
+     group by u.subscription
 ), unlisted as materialized (
     select s.subscription, s.partitions, s.unowned, s.pending, s.pending_max, s.exact,
            case when pending.created_at is not null then

@@ -16,7 +16,7 @@ from psycopg.errors import Diagnostic, ProgramLimitExceeded
 
 from partbox.db.connect import use_role_search_path
 from partbox.db.inspect import facts
-from partbox.db.inspect.stats import Overview, read_overview
+from partbox.db.inspect.stats import FEW_LISTED, Overview, read_overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.operator.rebase import is_healthy
@@ -114,7 +114,7 @@ def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
     reader = _PartReader(conn, schema)
     reader.read_part("the version of the schema", lambda: migrate.check_schema_version(conn, schema))
     retain = {"retain": ask.retention}
-    seen = reader.read_part("the subscriptions", lambda: read_overview(conn, schema, working=True))
+    seen = reader.read_part("the subscriptions", lambda: _read_overview(conn, schema))
     return Evidence(
         server=reader.read_one(facts.ServerFacts, "doctor_server"),
         sessions=reader.read_all(facts.OpenSession, "doctor_sessions"),
@@ -155,8 +155,13 @@ def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
     """Read the state of the subscriptions again. Return the facts of the diagnosis with the new state."""
     # If that fails, the old state stays and the failure is noted.
     reader = _PartReader(conn, schema)
-    seen = reader.read_part("the subscriptions, a second time", lambda: read_overview(conn, schema, working=True))
+    seen = reader.read_part("the subscriptions, a second time", lambda: _read_overview(conn, schema))
     return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
+
+
+def _read_overview(conn: Conn, schema: str) -> Overview:
+    # The checks look at single partitions only where a process works, or where the subscription is one of few.
+    return read_overview(conn, schema, working=True, listed=FEW_LISTED)
 
 
 class _PartReader:
@@ -253,7 +258,7 @@ def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
 def _list_blocked_keys(conn: Conn, schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
     most = sorted(seen.clusters if seen else (), key=lambda each: -each.blocked_keys)[:MAX_SUBSCRIPTIONS]
     names = sorted(each.subscription for each in most if each.blocked_keys)
-    return tuple((name, key) for name in names for key in blocked.list_keys(conn, schema, name, MAX_KEYS))
+    return tuple(blocked.list_keys_of_all(conn, schema, names, MAX_KEYS))
 
 
 def _describe_error(error: psycopg.Error) -> str:

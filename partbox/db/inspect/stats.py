@@ -26,6 +26,7 @@ EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; 
 EXACT_OF_LIST: Final = 100  # the same in a list of subscriptions
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
 MAX_LISTED: Final = 50  # subscriptions whose partitions an overview lists
+FEW_LISTED: Final = 5  # the same where sums are enough for the others
 FINAL_STATES: Final = ("dead", "discarded")  # no longer attempted
 
 
@@ -268,16 +269,17 @@ def read_overview(
     exact_up_to: int = EXACT_UP_TO,
     named: Collection[str] = (),
     working: bool = False,
+    listed: int = MAX_LISTED,
 ) -> Overview:
     """Read the state of all subscriptions, or of one: processes, partitions, backlog and failed events.
 
-    Partitions are listed for `MAX_LISTED` subscriptions: first the `named`, then subscriptions with processes. With
+    Partitions are listed for `listed` subscriptions: first the `named`, then subscriptions with processes. With
     `working` they are listed for all subscriptions with processes. Raise `psycopg.errors.QueryCanceled` after
     `patience` seconds, or the session's `statement_timeout`."""
     # One SQL statement reads it, with all parked records. A single subscription is read if it exists.
     limit = None if patience is None else str(max(1, int(patience * 1000)))
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
-    values |= {"listed": MAX_LISTED, "working": working}
+    values |= {"listed": listed, "working": working}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(load_query("stats_plan", schema), {"limit": limit})
         found = cursor.execute(load_query("stats_overview", schema), values).fetchall()
@@ -361,7 +363,7 @@ def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
             sum(each.waiting.values()),
             each.parked.get("dead", 0),
         )
-        for each in read_overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
+        for each in read_overview(conn, schema, exact_up_to=EXACT_OF_LIST, listed=FEW_LISTED).clusters
     ]
 
 

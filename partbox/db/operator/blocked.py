@@ -1,6 +1,6 @@
 """Blocked keys: list their heads and followers, and unblock them in one of two ways."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -97,17 +97,22 @@ def list_keys(
     conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
 ) -> list[BlockedKey]:
     """List at most `limit` aggregates that are blocked by an unfinished event, the longest blocked first."""
-    return fetch_records(
-        conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds)
-    )
+    return [key for _, key in list_keys_of_all(conn, schema, [subscription], limit, bounds)]
+
+
+def list_keys_of_all(
+    conn: Conn, schema: str, subscriptions: Sequence[str], limit: int, bounds: TimeBounds = ANY_TIME
+) -> list[tuple[str, BlockedKey]]:
+    """List at most `limit` blocked aggregates of each subscription, with the subscription, in one statement."""
+    values = {"subscriptions": [*subscriptions], **_query_values(conn, schema, limit, bounds)}
+    return fetch_records(conn, _build_key, "blocked_list", schema, **values)
 
 
 def list_groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
     """Group the blocked aggregates by the type, state and error of the blocking event."""
     # At most `limit` groups are returned, the largest first.
-    return fetch_records(
-        conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
-    )
+    values = {"subscription": subscription, **_query_values(conn, schema, limit, bounds)}
+    return fetch_records(conn, _build_group, "blocked_groups", schema, **values)
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
@@ -134,9 +139,9 @@ def _change_head(
     return None
 
 
-def _query_values(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> dict[str, object]:
+def _query_values(conn: Conn, schema: str, limit: int, bounds: TimeBounds) -> dict[str, object]:
     since, until = resolve_time_span(conn, schema, *bounds)
-    return {"subscription": subscription, "limit": limit, "since": since, "until": until}
+    return {"limit": limit, "since": since, "until": until}
 
 
 def _build_group(*row: Any) -> BlockedGroup:
@@ -145,7 +150,7 @@ def _build_group(*row: Any) -> BlockedGroup:
     return BlockedGroup(*values)
 
 
-def _build_key(*row: Any) -> BlockedKey:
+def _build_key(subscription: str, *row: Any) -> tuple[str, BlockedKey]:
     *head, error, followers, since, partition, owner, node, pid, traceback = row
     values = (*head, *split_error(error), followers, since, partition, owner, node, pid, mask_optional(traceback))
-    return BlockedKey(*values)
+    return subscription, BlockedKey(*values)

@@ -6,12 +6,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from partbox import Outbox
 from partbox.dashboard.feed import Feed
+from partbox.db.driver import PlainCursor
 from partbox.db.inspect import stats
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import list_subscriptions
 from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import limits_of
+from partbox.operations.purge import list_segments, purge
 from partbox.settings import load
 
 MANY = 200
@@ -62,6 +65,103 @@ def test_the_cost_of_an_overview_of_many_subscriptions_is_not_quadratic(many: ps
         query = explain + stats.load_query("stats_overview", "partbox")  # type: ignore[operator]
         ((found,),) = many.execute(query, values).fetchall()
     assert steps(found[0]["Plan"]) < 30 * 256 * (MANY + 1)  # a scan of all for each took 60 times as many
+
+
+def add_subscriptions(conn: psycopg.Connection[Any], number: int) -> None:
+    conn.execute("insert into partbox.subscription (name) select 'late' || i from generate_series(1, %s) i", [number])
+    conn.execute(
+        "insert into partbox.partition (subscription, partition, snapshot, last_id, floor_id)"
+        " select 'late' || i, p, pg_current_snapshot(), 4000, 3900"
+        " from generate_series(1, %s) i, generate_series(0, 255) p",
+        [number],
+    )
+
+
+@pytest.mark.parametrize("name", ["stats_overview", "hidden", "doctor_held", "doctor_expired", "find_standings"])
+def test_a_query_about_many_new_subscriptions_is_not_quadratic_before_they_are_analysed(
+    conn: psycopg.Connection[Any], name: str
+) -> None:
+    """Statistics from before the subscriptions made the planner compare each row of `partition` with all others."""
+    conn.execute(PLANT.split(";\n", 1)[0])
+    conn.execute("analyze")
+    conn.execute("alter table partbox.partition set (autovacuum_enabled = off)")
+    add_subscriptions(conn, MANY)
+    records = conn.execute("select array_agg(id), array_agg(partition) from partbox.record where id > 3990").fetchone()
+    values = {
+        "subscription": None,
+        "limit": stats.EXACT_UP_TO,
+        "named": [],
+        "listed": stats.FEW_LISTED,
+        "working": True,
+        "retain": 3600.0,
+        "ids": records[0],
+        "partitions": records[1],
+        "most": 1,
+    }
+    with conn.transaction():
+        if name in ("stats_overview", "find_standings"):
+            conn.execute(stats.load_query("stats_plan", "partbox"), {"limit": None})
+        explain = b"explain (analyze, format json, costs off, timing off) "
+        ((found,),) = conn.execute(explain + stats.load_query(name, "partbox"), values).fetchall()
+    assert steps(found[0]["Plan"]) < 30 * 256 * (MANY + 1)
+
+
+def test_commands_send_as_many_statements_for_twenty_subscriptions_as_for_one(
+    conn: psycopg.Connection[Any], dsn: str, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load(retain_done="1h")
+    conn.execute(PLANT.split(";\n", 1)[0])
+    sent, execute = list[object](), PlainCursor.execute
+
+    def count(cursor: Any, query: Any, *more: Any, **how: Any) -> Any:
+        sent.append(query)
+        return execute(cursor, query, *more, **how)
+
+    def count_all() -> list[int]:
+        counts = []
+        for command in (
+            lambda: examine_outbox(lambda: dsn, settings, limits_of(settings, 60.0), wait=lambda seconds: None),
+            outbox.subscriptions.list,
+            outbox.records.find,
+            lambda: list_segments(lambda: dsn, settings),
+            lambda: purge(lambda: dsn, settings, dry_run=True),
+        ):
+            sent.clear()
+            command()
+            counts.append(len(sent))
+        return counts
+
+    monkeypatch.setattr(PlainCursor, "execute", count)
+    alone = count_all()
+    add_subscriptions(conn, 19)
+    conn.execute(
+        "insert into partbox.parked"
+        " (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state, blocks)"
+        " select 'late' || i, 1, 1, 'Order', '1', 'Placed', 'retrying', true from generate_series(1, 19) i"
+    )
+    assert min(alone) > 1
+    assert count_all() == alone
+
+
+def test_pending_records_are_counted_for_all_and_estimated_below_the_newest_hundred(
+    conn: psycopg.Connection[Any],
+) -> None:
+    conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, payload)"
+        " select i % 2, gen_random_uuid(), 'Placed', '{}' from generate_series(1, 1000) i"
+    )
+    conn.execute("analyze partbox.record")
+    add_subscriptions(conn, 9)
+    for number, last_id in ((6, 1000), (7, 990), (8, 800), (9, 0)):
+        conn.execute("update partbox.partition set last_id = %s where subscription = %s", [last_id, f"late{number}"])
+    seen = stats.read_overview(conn, "partbox", listed=0)
+    found = {each.subscription: (each.pending, each.pending_max, each.exact) for each in seen.clusters}
+    assert found["late6"] == (0, 0, True)
+    assert found["late7"] == (10, 5, True)
+    assert found["late8"] == (200, 100, True)
+    pending, _, exact = found["late9"]
+    assert not exact
+    assert 202 < pending <= 1000
 
 
 def test_partitions_are_listed_for_some_of_many_subscriptions_and_summed_up_for_the_others(
