@@ -23,9 +23,11 @@ class GrowthSizes:
     publishers: int  # at the same time
     crowded: float  # of a turn of them
     open_transactions: tuple[int, int]  # beside a drain
-    beside: int  # events of that drain
+    beside: int  # events of that drain, of a purge, and of the log that commands look at
     behind: int  # events that a subscription lags
     subscriptions: int  # of one log
+    commanded: int  # subscriptions that commands look at
+    purged: int  # subscriptions beside a purge
     rebalances: tuple[tuple[int, int], ...]  # numbers of processes, to and fro
     changes: int  # each way
     beat: float  # between two events of a partition
@@ -94,6 +96,8 @@ FULL: Final = Sizes(
         beside=200_000,
         behind=1_000_000,
         subscriptions=50,
+        commanded=200,
+        purged=1_000,
         rebalances=((2, 3), (3, 4), (7, 8), (16, 32)),
         changes=10,
         beat=0.04,
@@ -134,6 +138,8 @@ QUICK: Final = Sizes(
         beside=20_000,
         behind=40_000,
         subscriptions=10,
+        commanded=20,
+        purged=50,
         rebalances=((2, 3),),
         changes=2,
         beat=0.04,

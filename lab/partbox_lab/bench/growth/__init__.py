@@ -11,6 +11,7 @@ from partbox_lab.bench.growth import (
     records,
     starts,
     subscriptions,
+    upkeep,
 )
 
 # All lines of a growth run.
@@ -23,6 +24,7 @@ GROWTH = LineSet(
         publishers.GROUP,
         open_transactions.GROUP,
         subscriptions.GROUP,
+        upkeep.GROUP,
         rebalance.GROUP,
         starts.GROUP,
     ),
