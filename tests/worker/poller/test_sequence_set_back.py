@@ -49,7 +49,8 @@ def deliver(outbox: Outbox, delivered: list[int], expected: range) -> None:
 def remedy(caplog: pytest.LogCaptureFixture) -> str:
     """The statement in backticks of the line that says that nothing is read."""
     lines = (line for line in caplog.messages if "some data cannot be read" in line and "record_id_seq" in line)
-    return next((found for line in lines for found in re.findall("`(select setval[^`]*|update [^`]*)`", line)), "")
+    statement = "`(select setval[^`]*|with changed [^`]*)`"
+    return next((found for line in lines for found in re.findall(statement, line)), "")
 
 
 def follow(conn: Conn, caplog: pytest.LogCaptureFixture, kind: str) -> None:
@@ -86,7 +87,7 @@ def test_events_under_ids_that_cursors_have_passed_are_named_and_after_the_logge
     conn.execute(BACK, [10])
     publish(outbox, conn, range(40, 90))
     with outbox.worker():
-        follow(conn, caplog, "update ")
+        follow(conn, caplog, "with changed ")
         eventually(lambda: sorted(delivered) == [*range(90)])
 
 
