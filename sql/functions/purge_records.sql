@@ -6,8 +6,10 @@
 -- begins there does not pass over the dead tuples of the earlier steps.
 --
 -- `onward` goes on with a number, and with the bound of each partition. Finding the bounds reads the cursors of all
--- subscriptions. The number changes with every row of `subscription`, and what lets cursors go back changes one. So a step that
--- finds the same number uses the bounds of the step before, which are at most too low: cursors have only gone forward.
+-- subscriptions. The number changes with every row of `subscription`, and what lets cursors go back changes one. It changes
+-- with the server's incarnation too, because a crash may lose saves that did not wait for the disk, and behind a pooler a purge
+-- goes on after it. So a step that finds the same number uses the bounds of the step before, which are at most too low: cursors
+-- have only gone forward. Where the incarnation is not known, as on PostgreSQL 14, each step finds the bounds itself.
 --
 -- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, and no subscription has parked
 -- the record, except as discarded. Without a subscription the id does not matter. Such a record can always be deleted later,
@@ -61,7 +63,10 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     gone := 0;
-    select coalesce(bit_xor(hashtextextended(s.name, s.xmin::text::bigint)), 0) into number from {schema}.subscription s;
+    select coalesce(bit_xor(hashtextextended(s.name, s.xmin::text::bigint)), 0)
+           # coalesce(pg_sequence_last_value(to_regclass(format('%I.life', {schema_name}))), (random() * 1e18)::bigint)
+      into number
+      from {schema}.subscription s;
     bounds := place[4:];
     if place[3] is distinct from number then
         select array_agg(case when c.count is null and s.count > 0 or c.count < s.count then 0
