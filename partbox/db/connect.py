@@ -64,8 +64,8 @@ default_dsn: Callable[[], str] | None = None
 class ConnectPatience:
     """The leases that a server may take to accept a connection, which are more after it has taken too long.
 
-    A server goes through its queue of connections in order, given up ones included. Who gives up as early as before
-    and queues again makes the queue longer, and may never get to its head."""
+    A server accepts connections in order, including those that were given up. A client that gives up as early as
+    before and connects again makes the queue longer, and may never be accepted."""
 
     def __init__(self) -> None:
         self.leases = CONNECT_LEASES[0]

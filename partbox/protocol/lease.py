@@ -45,15 +45,15 @@ def idle_limit(lease: float) -> float:
 
 def choose_statement_limit(took: float, lease: float, longest: float) -> float:
     """Return the seconds after which a statement of the next heartbeat hangs, if the last heartbeat `took` seconds."""
-    # A silent connection is cut while the lease still holds. But cutting that of a server that is only slow costs more
-    # than waiting: the server finishes the statement for nobody, and has a connection more to make.
+    # A silent connection is cut while the lease still holds. If the server is only slow, to cut the connection costs
+    # more than to wait: the server finishes the statement for nobody, and has one more connection to make.
     return min(longest, max(SHORTEST_LIMIT, lease / LIMITS_PER_LEASE, SLOWNESS * took))
 
 
 def measure_delay(before: float, gap: float, interval: float) -> float:
-    """Return the seconds by which a watcher's heartbeats have been late, of late.
+    """Return the seconds by which the last heartbeats of a watcher were late.
 
-    `before` is the result for the previous heartbeat, and `gap` the seconds since then."""
+    `before` is the result for the previous heartbeat, which counts half, and `gap` the seconds since then."""
     return max(before / 2, gap - LATE_INTERVALS * interval, 0.0)
 
 

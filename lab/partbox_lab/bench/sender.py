@@ -28,18 +28,24 @@ LOOK: Final = 0.05  # seconds
 
 @dataclass(frozen=True, slots=True)
 class SendingTask:
-    """Parameters of the process: `rate` events per second, for `seconds` or until it is stopped."""
+    """Parameters of the process: `rate` events per second, for `seconds` or until it is stopped, of `types` types."""
 
     dsn: str
     schema: str
     rate: float
     seconds: float | None
     path: Path
+    types: int = 1
 
     @property
     def clients(self) -> int:
         """The number of connections, each with a thread. A single one would wait for the disc too long."""
         return max(1, round(self.rate / EACH))
+
+
+def name_type(number: int, types: int) -> str:
+    """Return the type of an event, of so many types."""
+    return KIND if types == 1 else f"{KIND}-{number % types}"
 
 
 def aggregate(number: int, clients: int) -> str:
@@ -107,7 +113,8 @@ def _publish(task: SendingTask, client: int, note: Callable[[int], None], stoppi
         for number in _due(task, client, chance, stopping):
             key = aggregate(number, task.clients)
             with conn.transaction():
-                outbox.publish(conn, KIND, {"number": number}, aggregate_type="Clock", aggregate_id=key)
+                kind = name_type(number, task.types)
+                outbox.publish(conn, kind, {"number": number}, aggregate_type="Clock", aggregate_id=key)
             note(number)
 
 
@@ -126,7 +133,7 @@ def schedule(rate: float, seconds: float | None, chance: random.Random) -> Itera
 
 
 @contextmanager
-def sending(dsn: str, schema: str, rate: float, seconds: float | None, path: Path) -> Iterator[Sender]:
+def sending(dsn: str, schema: str, rate: float, seconds: float | None, path: Path, types: int = 1) -> Iterator[Sender]:
     """Run a sender until the block ends."""
-    with Sender(SendingTask(dsn, schema, rate, seconds, path)) as sender:
+    with Sender(SendingTask(dsn, schema, rate, seconds, path, types)) as sender:
         yield sender

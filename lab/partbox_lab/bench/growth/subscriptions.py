@@ -10,11 +10,11 @@ from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
 from partbox_lab.bench.group import LineGroup, Results
-from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle
+from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle, ignore
 from partbox_lab.bench.idle_instances import IdleInstances, idle_instances, most
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import latencies, quantile
-from partbox_lab.bench.sender import sending
+from partbox_lab.bench.sender import name_type, sending
 
 MANY: Final = Budget(
     "subscriptions-cpu",
@@ -28,8 +28,16 @@ BEHIND: Final = Budget(
     Direction.AT_MOST,
     1.5,
 )
+TYPES: Final = Budget(
+    "subscription-types",
+    "CPU of worker and server for a subscription of one type in ten vs of all types, at 100 events/s",
+    Direction.AT_MOST,
+    0.3,
+)
 RATE: Final = 100.0  # events per second
 OTHER: Final = "behind"
+TYPED: Final = "typed"
+NUMBER_OF_TYPES: Final = 10
 TO_ARRIVE: Final = 60.0  # seconds
 
 
@@ -101,11 +109,39 @@ def _behind(database: BenchDatabase) -> Results:
     yield Measured(BEHIND.name, beside / plain, note, {"beside": beside, "without": without})
 
 
+def _of_types(database: BenchDatabase) -> Results:
+    """Compare a node of all types and then one of a single type, each beside the same stream of events."""
+    if not is_here(statements.backend(database.conn, database.schema)):
+        yield Unmeasured(TYPES.name, ELSEWHERE)
+        return
+    database.fresh()
+    database.outbox().subscriptions.create(TYPED, "now", types=[name_type(0, NUMBER_OF_TYPES)])
+    costs = {name: _spent(database, name) for name in ("default", TYPED)}
+    note = f"{100 * costs[TYPED]:.1f} % of a core, {100 * costs['default']:.1f} % with all types"
+    yield Measured(TYPES.name, costs[TYPED] / costs["default"], note, costs)
+
+
+def _spent(database: BenchDatabase, name: str) -> float:
+    """Return the CPU seconds of a node and of its server processes per second, with 100 events per second."""
+    path = database.folder / f"sent-{name}"
+    with (
+        BenchNode(database, database.outbox(ignore, name), 1, subscription=name) as node,
+        sending(database.dsn, database.schema, RATE, None, path, NUMBER_OF_TYPES) as sender,
+    ):
+        database.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
+        database.pause(database.sizes.calm)
+        before, began = node.spent(), time.monotonic()
+        database.pause(database.sizes.growth.standing)
+        return (node.spent() - before) / (time.monotonic() - began)
+
+
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     if MANY.name in wanted:
         yield from _many(database)
     if BEHIND.name in wanted:
         yield from _behind(database)
+    if TYPES.name in wanted:
+        yield from _of_types(database)
 
 
-GROUP: Final = LineGroup((MANY, BEHIND), _measure)
+GROUP: Final = LineGroup((MANY, BEHIND, TYPES), _measure)

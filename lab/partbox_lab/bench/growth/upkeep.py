@@ -7,6 +7,7 @@ from typing import Final
 
 import psutil
 
+from partbox.db.delivery import server_incarnation
 from partbox.db.operator import purge as steps
 from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import LONG_TRANSACTION, limits_of
@@ -117,6 +118,8 @@ def _purged(database: BenchDatabase) -> float:
 def _purge(database: BenchDatabase) -> Results:
     number = database.sizes.growth.purged
     database.fresh()
+    # A worker has connected to this server: a purge keeps the bounds of a step only in a known incarnation.
+    server_incarnation.read_incarnation(database.conn, database.schema)
     alone = _purged(database)
     database.say(f"  a purge beside {number} subscriptions ...")
     _subscribe(database, number)
