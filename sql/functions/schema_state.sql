@@ -1,7 +1,7 @@
 -- purpose: Return a hash of the objects and privileges of the schema, by which a migration sees that there is nothing to do.
 --
--- The hash changes if a function is replaced, or if a function, table, view or sequence is created, dropped or gets other
--- privileges, or if the rows of `meta` that a migration writes are rewritten. Segments of the log come and go without a
+-- The hash changes if a function is replaced, or if a function, table, view, sequence or column is created, dropped or gets
+-- other privileges, or if the rows of `meta` that a migration writes are rewritten. Segments of the log come and go without a
 -- migration, and are left out. The sequence `life` can become unreadable: that changes the hash too.
 create or replace function {schema}.schema_state() returns text language plpgsql stable
 set search_path = pg_catalog, pg_temp as $$
@@ -26,6 +26,11 @@ begin
                     select format('relation %s %s %s %s', c.oid, c.relname, c.relowner, c.relacl)
                       from pg_class c join pg_namespace n on n.oid = c.relnamespace
                      where n.nspname::text = {schema_name} and c.relkind in ('r', 'p', 'v', 'S') and not c.relispartition
+                    union all
+                    select format('column %s %s %s', a.attrelid, a.attnum, a.attacl)
+                      from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+                     where n.nspname::text = {schema_name} and c.relkind in ('r', 'p', 'v', 'S') and not c.relispartition
+                           and a.attacl is not null
                     union all
                     select format('row %s %s %s', m.key, m.xmin, m.value)
                       from {schema}.meta m

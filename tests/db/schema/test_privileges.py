@@ -269,6 +269,27 @@ def test_the_script_for_psql_grants_too(cast, empty_dsn):
         conn.execute("drop schema partbox cascade")
 
 
+@pytest.mark.parametrize(
+    ("privilege", "table"),
+    [("insert", "instance"), ("insert, update", "parked"), ("select", "meta"), ("update", "meta")],
+)
+def test_a_privilege_on_a_table_or_on_its_columns_that_was_revoked_is_granted_again(cast, conn, privilege, table):
+    rights = (
+        "select (select array_agg(each::text order by each::text) from unnest(c.relacl) as each),"
+        "       (select array_agg(attname || attacl::text order by attname) from pg_attribute where attrelid = c.oid)"
+        f" from pg_class c where oid = 'partbox.{table}'::regclass"
+    )
+    before = conn.execute(rights).fetchone()
+    conn.execute(
+        sql.SQL("revoke {} on {} from {}").format(
+            sql.SQL(privilege), sql.Identifier("partbox", table), sql.Identifier(cast.worker)
+        )
+    )
+    assert conn.execute(rights).fetchone() != before
+    assert migrate(cast.dsn, roles=Roles(workers=(cast.worker,))) == []
+    assert conn.execute(rights).fetchone() == before
+
+
 FOR_THE_OWNER = {
     "schema_state",
     "subscription_drop",
