@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class GrowthSizes:
+class GrowthSizes:  # one field for each size of a line
     """Sizes of the growth lines. Times are in seconds."""
 
     records: int  # in the grown log
