@@ -17,7 +17,8 @@ LIMITS_PER_LEASE = 3
 SHORTEST_LIMIT = 0.5  # seconds
 # A server that took long may take this many times as long the next time, before its connection is cut.
 SLOWNESS = 4
-# A watcher that was late itself gives others this many times its delay, up to so many leases beyond the first.
+# A node whose own heartbeats were late waits longer before it buries other nodes: DELAY_FACTOR times its delay, and at
+# most MOST_EXTRA_LEASES leases, in addition to the lease of the other node.
 DELAY_FACTOR = 4
 MOST_EXTRA_LEASES = 2
 # A beat is late if it follows the one before after more than this many intervals.

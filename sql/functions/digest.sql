@@ -3,7 +3,7 @@
 -- `me` is the instance. The result is null if it owns no partition and is assigned none.
 --
 -- Each process asks four times a second. Behind a pooler, nothing is prepared, and planning a query takes ten times as long as
--- running it. A session keeps the plans of a function, whoever calls it, so this is one. The settings make each plan fit
+-- running it. A session keeps the plans of a plpgsql function, so the query is in a function. The settings make each plan fit
 -- however many partitions there are: an index finds each partition of `me`.
 create or replace function {schema}.digest(subscription text, me uuid) returns bigint language plpgsql stable
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off

@@ -31,8 +31,8 @@ select k.partition, count(*) filter (where not {waits}), count(*) filter (where 
 -- name: due
 -- The query returns due rows that block nothing and are not in memory (`taken`), in the order of ids: of each partition the `share` that
 -- is due longest, and together at most `room`. The rows in `early` come first. They waited for a permit, which came before they were due.
--- The third branch adds dead rows that are owed to the dead-letter hook, the longest waiting first. A dead row is owed if it has a due
--- time, whether it blocks or not.
+-- The third branch adds dead rows for the dead-letter hook, the longest waiting first. A dead row that has a due time, whether it blocks
+-- or not, has not been passed to the hook yet.
 -- Each partition is read from the front of its index, so a page costs the same however many rows are due. `now()` can be a bound of that
 -- search. A subquery of `taken` is hashed once, and an array would be searched for each row.
 (select {due_row}, null::text, {waits}

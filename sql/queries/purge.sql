@@ -1,6 +1,6 @@
 -- name: first_parked
--- Other queries and functions contain this query. It returns each subscription that has parked rows, and the first record of these. It
--- costs an index probe for each such subscription, and nothing for the others.
+-- Other queries and functions contain this query. It returns each subscription that has parked rows, with the
+-- lowest record id of its parked rows. The query searches the index once for each such subscription.
 with recursive first as (
     (select k.subscription, k.record_id from {schema}.parked k order by k.subscription, k.record_id limit 1)
     union all

@@ -10,7 +10,7 @@ ALL = NODES * PROCESSES
 
 
 def said(cluster):
-    """How often the nodes have logged each event."""
+    """Return the number of lines that the nodes have logged, by the name of the event."""
     lines = (line for node in cluster.nodes for line in node.log.splitlines() if line.startswith("{"))
     return Counter(json.loads(line).get("event") for line in lines)
 

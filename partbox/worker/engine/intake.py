@@ -150,7 +150,9 @@ class Intake:
             if row[EVENT_TYPE] is None or row[EVENT_TYPE] in self.wanted_types:
                 kept.append(row)
             else:
-                self._passed_rows[caught_up[row[PARTITION]]] = row
+                partition = caught_up[row[PARTITION]]
+                # A record that was committed late has a lower id than a record of an earlier page.
+                self._passed_rows[partition] = max(row, self._passed_rows.get(partition, row), key=_id)
         return kept
 
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:

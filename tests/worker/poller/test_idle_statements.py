@@ -1,4 +1,4 @@
-"""How little an idle worker asks of the server: counts of statements and of transaction ids."""
+"""An idle worker sends few statements and draws no transaction ids: tests that count both."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ ME = "00000000-0000-0000-0000-000000000001"
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each statement of the hot path was sent, by its name."""
+    """Return the number of times that each statement of the hot path was sent, by the name of its query."""
     found, number = Counter[str](), blocking._number_parameters
 
     def counted(name: str, *rest: object) -> object:
