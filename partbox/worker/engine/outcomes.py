@@ -274,8 +274,9 @@ class Outcomes:
         # An event that has ended stays `current_event` until the lane goes on.
         if event is None or lane.has_ended(event):
             return
-        if partition.incarnation != lane.incarnation:
-            # The partition was read anew since the event started, so the event waits behind itself.
+        if partition.incarnation != lane.incarnation or partition.epoch != event.epoch:
+            # The partition was read anew since the event started, so the event waits behind itself. An event of a list
+            # may have been taken before the lane's own incarnation was brought up to date; its epoch tells.
             lane.find_lane_behind(event).park_waiting()
             self._state.mark_dirty(partition)
         elif verdict is None and event.parked is not None:
