@@ -25,7 +25,9 @@ def context(
     loaded = load(**{"dsn": dsn} | settings)
     routes = (handlers or Handlers()).build_routes("default", loaded)
     endpoints = routes.map_handlers(lambda handler: Endpoint(handler, (), 4_000, Observers()))
-    bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes, loaded.max_waiting)
+    bounds = ReadBounds(
+        loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes, loaded.max_waiting, loaded.spill_after
+    )
     transactional = any(endpoint.kind is RunKind.TRANSACTIONAL for endpoint in endpoints.list_all())
     engine = Engine(concurrency, bounds, queue, shared_lanes=shared_lanes, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)

@@ -74,6 +74,7 @@ def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
         "log": relation("record"),
         "partition": relation("partition"),
         "parked": relation("parked"),
+        "spill": relation("spill"),
         "bell": compose.Literal(put(f"{quoted}.bell")),
         "channel": compose.Literal(put(build_channel_name(schema))),
         "type_channels": compose.Literal(put(build_type_channels_stem(schema))),

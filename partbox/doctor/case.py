@@ -62,9 +62,18 @@ class Case:
 
     def list_braked(self, subscription: str) -> list[ParkedCounts]:
         """Return the partitions that stopped reading new events because too many of their old events are unfinished."""
-        # The unfinished records are parked, that is, set aside to be delivered later.
+        # The unfinished records are parked, that is, set aside to be delivered later. While a handler could handle
+        # events, a partition with such records is read on, so nothing of it waits to be read.
+        cluster = next((each for each in self.clusters if each.subscription == subscription), None)
+        unread = (
+            {each.partition for each in cluster.partitions if each.pending} if cluster and cluster.partitions else None
+        )
         of_subscription = (each for each in self.evidence.parked_counts if each.subscription == subscription)
-        return [each for each in of_subscription if each.rows >= self.limits.brake_threshold]
+        return [
+            each
+            for each in of_subscription
+            if each.rows >= self.limits.brake_threshold and (unread is None or each.partition in unread)
+        ]
 
     def find_earlier(self, subscription: str) -> Cluster | None:
         """Return the statistics of a subscription that were read some seconds earlier, or None if there are none."""

@@ -31,13 +31,15 @@ at once, other rows when they are due, `dead` rows never. New records of a block
     ACCUSED <-> CHARGED_ALONE    its trial, with no other charged row beside it
     any -> NONE                  parked anew"""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
+
+from partbox.protocol.spill import Spill
 
 MAX_CHAIN_RUN = 100
 
@@ -231,6 +233,8 @@ class Chain:
     # The head is running and has held up its partition for too long.
     blocked_by_slow: bool = False
     waits: bool = True
+    # Set while records of the key wait in the log without rows. The chain may then have no rows.
+    spill: Spill | None = None
 
     def __iter__(self) -> Iterator[ParkedRow]:
         return iter(self.rows)
@@ -253,7 +257,9 @@ class Chain:
         # trial.
         run: list[ParkedRow] = []
         for row in self.rows:
-            if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.is_suspect or run[0].is_suspect)):
+            if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or self._is_held_back(row):
+                break
+            if run and (row.is_suspect or run[0].is_suspect):
                 break
             run.append(row)
         return run
@@ -261,7 +267,24 @@ class Chain:
     def wakes_at(self) -> float | None:
         """Return the time at which the first event of the key may run, 0.0 for at once, or None if it cannot run."""
         # The time is in monotonic seconds. It is None if the first event is loaded, unsaved or dead.
-        return self.rows[0].runs_at() if self.rows else None
+        if self.needs_refill():
+            return 0.0
+        return self.rows[0].runs_at() if self.rows and not self._is_held_back(self.rows[0]) else None
+
+    def needs_refill(self) -> bool:
+        """Return True if rows for the next records of the key must be inserted, because the key makes progress."""
+        # That is so if fewer than half of the rows that may run are left, and the first of them runs or may run at
+        # once.
+        spill = self.spill
+        if spill is None or not spill.has_unread():
+            return spill is not None and spill.may_end()
+        left = bisect_left(self.rows, spill.from_id, key=lambda row: row.id)
+        if 2 * left >= spill.size:
+            return False
+        return not left or self.rows[0].is_loaded or self.rows[0].runs_at() == 0.0
+
+    def _is_held_back(self, row: ParkedRow) -> bool:
+        return self.spill is not None and self.spill.holds_back(row.id)
 
     def iter_before(self, record_id: int) -> Iterator[ParkedRow]:
         """Iterate over the events of the key whose record id is lower than `record_id`."""
@@ -277,4 +300,6 @@ class Chain:
         """Return True if new events of the key can queue in memory, because all earlier events of the key are there."""
         # The earlier events are the set-aside events of the chain.
         # New events of the key may then queue behind them in memory.
-        return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)
+        if self.blocked_by_slow or self.spill is not None:
+            return False
+        return all(row.stage in _IN_MEMORY for row in self.rows)

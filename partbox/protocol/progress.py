@@ -67,6 +67,8 @@ class Progress:
     read_count: int = 0
     passed_count: int = 0
     saved_count: int = 0
+    # The last id of the new records that the saved position has passed for good.
+    last_id_for_good: int = field(init=False)
     _passed_for_good: int = 0
     _forgotten_count: int = 0
     _unpassed_ids: list[int] = field(default_factory=list)
@@ -77,6 +79,9 @@ class Progress:
     _passed_event_ids: list[bytes] = field(default_factory=list)
     _passed_late_ids: list[int] = field(default_factory=list)
     _floor_raises: deque[int] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.last_id_for_good = self.last_id
 
     def take_page(self, page: Page, late: Sequence[int], new: list[int], raised_to: int = 0) -> None:
         """Add the ids of records that were just read: late records (committed after higher ids) and new records."""
@@ -232,7 +237,8 @@ class Progress:
         # it is kept.
         finished = self._finished
         self.saved_count, before = target.passed_count, self.count_finished()
-        more = max(0, target.passed_for_good - self._passed_for_good)
+        if (more := max(0, target.passed_for_good - self._passed_for_good)) > 0:
+            self.last_id_for_good = self._passed_ids[more - 1]
         del self._passed_ids[:more], self._passed_event_ids[:more]
         self._passed_for_good += more
         # The saved cursor reads a late record above its last id again, as a new record. Its event id has to be kept

@@ -158,5 +158,59 @@ class ProgressNote(NamedTuple):
         return {"p": self.partition, "r": self.read_id}
 
 
+class SpillStart(NamedTuple):
+    """The start of a spill: from this record on, records of the key have no rows."""
+
+    partition: int
+    aggregate_type: str
+    aggregate_id: str
+    from_id: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"p": self.partition, "at": self.aggregate_type, "ai": self.aggregate_id, "f": self.from_id}
+
+
+class StoredSpill(NamedTuple):
+    """A database row of a spill: the records of a blocked key from one id on, which may have no rows."""
+
+    partition: int
+    aggregate_type: str
+    aggregate_id: str
+    from_id: int
+
+
+class RefillKey(NamedTuple):
+    """A key whose next records need rows: at most `most` records. `may_end` is true if the spill may end."""
+
+    aggregate_type: str
+    aggregate_id: str
+    most: int
+    may_end: bool
+
+
+class Refill(NamedTuple):
+    """The arguments of a refill, which inserts rows for the next records of spilled keys of one partition."""
+
+    # Only records up to `consumed_id` are read, of the given types if `wanted_types` is not None.
+
+    partition: int
+    epoch: int
+    consumed_id: int
+    keys: list[RefillKey]
+    wanted_types: frozenset[str] | None
+
+
+class RefilledKey(NamedTuple):
+    """The result of a refill for one key: the ids of the new rows, and where the spill starts now."""
+
+    # `from_id` is None if the spill has ended. With `is_end` fewer records were found than wanted.
+
+    aggregate_type: str
+    aggregate_id: str
+    from_id: int | None
+    is_end: bool
+    record_ids: list[int]
+
+
 # An entry of the list that a save sends.
-SaveEntry = ParkedSave | IgnoredEvent | ProgressNote
+SaveEntry = ParkedSave | IgnoredEvent | ProgressNote | SpillStart

@@ -16,6 +16,14 @@ from partbox.segments.attempts import try_step
 from partbox.settings import Settings
 from partbox.text.wording import format_count
 
+# The phrase for a whole segment, and for its oldest record.
+_PLAIN_REASONS = {
+    "open": ("it is not full yet", "it is not full yet"),
+    "young": ("its newest records are younger than retain_done", "younger than retain_done"),
+    "archive": ("its newest records are not archived yet", "not archived yet"),
+    "empty": ("it has only dead records, which are kept", "dead: replay or discard it"),
+}
+
 
 class SegmentRetention(NamedTuple):
     """A segment (table partition by ids) of the log and the reasons why it is not emptied."""
@@ -35,7 +43,7 @@ class SegmentRetention(NamedTuple):
     def is_needed(self) -> bool:
         """True if a subscription needs the segment's records or they are not archived yet."""
         # Age is then not the only obstacle to emptying it.
-        return any(each.reason in ("cursor", "parked", "archive") for each in self.holds)
+        return any(each.reason in ("cursor", "spilled", "parked", "archive") for each in self.holds)
 
 
 def empty_expired_segments(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
@@ -98,15 +106,10 @@ def list_reasons(held: SegmentRetention) -> list[str]:
 
 
 def _describe_hold(hold: SegmentHold, single: bool) -> str:
+    if hold.reason in _PLAIN_REASONS:
+        of_segment, of_record = _PLAIN_REASONS[hold.reason]
+        return of_record if single else of_segment
     match hold.reason:
-        case "open":
-            return "it is not full yet"
-        case "young":
-            return "younger than retain_done" if single else "its newest records are younger than retain_done"
-        case "archive":
-            return "not archived yet" if single else "its newest records are not archived yet"
-        case "empty":
-            return "dead: replay or discard it" if single else "it has only dead records, which are kept"
         case "cursor":
             return (
                 f"subscription {hold.subscription!r} has not consumed it yet: "
@@ -117,10 +120,21 @@ def _describe_hold(hold: SegmentHold, single: bool) -> str:
                 f"subscription {hold.subscription!r} has parked {format_count(hold.rows or 0, 'record')} of it, "
                 f"the first with id {hold.id} in partition {hold.partition}"
             )
+        case "spilled":
+            return _describe_spill(hold)
         case "dead":
             return f"{format_count(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
         case other:
             return other
+
+
+def _describe_spill(hold: SegmentHold) -> str:
+    others = (hold.rows or 1) - 1
+    more = f", and {format_count(others, 'other aggregate')}" if others else ""
+    return (
+        f"in subscription {hold.subscription!r} events of aggregates that are held up wait in the log: "
+        f"{hold.aggregate_type} {hold.aggregate_id!r} from id {hold.id} on{more}"
+    )
 
 
 def _find_holds(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> SegmentRetention:

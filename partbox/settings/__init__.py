@@ -82,6 +82,10 @@ class Settings(BaseModel):
         description="parked records of a partition that failed or wait behind a failed one; beyond that, reading "
         "pauses",
     )
+    spill_after: Count = Field(
+        default=200,
+        description="parked records of one aggregate that is held up; later ones stay in the log until it goes on",
+    )
     max_waiting: Count = Field(
         default=10_000_000,
         description="parked records of a subscription that only wait for a turn or a time; beyond that, reading pauses",

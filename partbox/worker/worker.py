@@ -89,6 +89,8 @@ class Worker:
             runner_setup.loop,
         )
         self.engine = engine(concurrency, subscription=subscription, codecs=codecs, process=state)
+        registered = routes.list_registered()
+        self.engine.credits.set_held_up(lambda: all(each.is_held_up for each in registered))
         self.lifespan = ProcessLifespan(handlers.process_lifespan, runner_setup.loop, state)
         self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
         names = tuple(dict.fromkeys(each.handler.name for each in routes.list_registered()))
@@ -279,7 +281,12 @@ def _build_engine_factory(
     settings: Settings, routes: Routes[Endpoint], runner_setup: RunnerSetup, *, dead_letters: bool
 ) -> Callable[..., Engine]:
     bounds = ReadBounds(
-        settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
+        settings.page,
+        settings.window,
+        settings.max_parked,
+        settings.window_bytes,
+        settings.max_waiting,
+        settings.spill_after,
     )
     has_transactional, notes = RunKind.TRANSACTIONAL in _list_handler_kinds(routes), settings.retain_history > 0
     return partial(

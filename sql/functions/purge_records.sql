@@ -11,8 +11,9 @@
 -- goes on after it. So a step that finds the same number uses the bounds of the step before, which are at most too low: cursors
 -- have only gone forward. Where the incarnation is not known, as on PostgreSQL 14, each step finds the bounds itself.
 --
--- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, and no subscription has parked
--- the record, except as discarded. Without a subscription the id does not matter. Such a record can always be deleted later,
+-- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, no aggregate of its partition
+-- has records from a lower id on that wait in the log without rows (table `spill`), and no subscription has parked the record,
+-- except as discarded. A spill begins above every cursor that is saved, so a bound that was found before it is too low. Without a subscription the id does not matter. Such a record can always be deleted later,
 -- too: cursors go back, and subscriptions begin, only under the same lock, and nothing is parked behind a cursor. A dry run
 -- also counts the records of dead rows that `purge_dead` would delete first.
 --
@@ -70,7 +71,7 @@ begin
     bounds := place[4:];
     if place[3] is distinct from number then
         select array_agg(case when c.count is null and s.count > 0 or c.count < s.count then 0
-                              else coalesce(c.passed, 9223372036854775807) end order by each)
+                              else least(coalesce(c.passed, 9223372036854775807), w.passed) end order by each)
           into bounds
           from (select count(*) from {schema}.subscription s) s
          cross join generate_series(0, 255) as each
@@ -80,7 +81,11 @@ begin
                             -- Without the offset, old statistics make the planner read all cursors for each subscription.
                             select p.partition, least(p.floor_id, p.last_id) as passed
                               from {schema}.partition p where p.subscription = s.name offset 0) p
-                      group by p.partition) c on c.partition = each;
+                      group by p.partition) c on c.partition = each
+          left join (select w.partition, min(w.from_id) - 1 as passed
+                       from {schema}.spill w
+                       join {schema}.subscription s on s.name = w.subscription
+                      group by w.partition) w on w.partition = each;
     end if;
     select array_agg(k.subscription) into names
       from ({first_parked}) k

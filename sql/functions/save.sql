@@ -12,6 +12,7 @@
 --   parks         a JSON array; partbox/protocol/rows.py explains the keys of its entries:
 --                 [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}] writes a row
 --                 of `parked`. An entry with an outcome "o" also adds a row to `attempt`. An entry without "new" does nothing else.
+--                 {{"p", "f", "at", "ai"}} starts a spill: records of the key from the id f on may have no row in `parked`.
 --                 {{"p", "r"}} writes the progress of the partition to `progress_note`, and that it is read up to the id r.
 --   done_ids      the parked records that are finished
 --   durable       false sets synchronous_commit = off for this save
@@ -93,6 +94,19 @@ begin
     end if;
 
     if save.parks is not null then
+        with started as (
+            insert into {schema}.spill (subscription, partition, key_hash, aggregate_type, aggregate_id, from_id)
+            select save.subscription, j.p, sha256(convert_to(length(j."at") || ' ' || j."at" || j.ai, 'UTF8')), j."at", j.ai, j.f
+              from json_to_recordset(save.parks) as j (p smallint, f bigint, "at" text, ai text)
+             where j.f is not null
+            returning true
+        )
+        select (select count(*) from json_to_recordset(save.parks) as j (f bigint) where j.f is not null)
+               - (select count(*) from started) into missing;
+        if missing > 0 then
+            perform {schema}.refuse('a trigger keeps rows out of table spill: nothing was saved');
+        end if;
+
         -- If an earlier owner has noted the start of an attempt, the death of that owner has interrupted the attempt.
         insert into {schema}.attempt (subscription, record_id, at, attempt, outcome)
         select k.subscription, k.record_id, k.started_at, k.attempts, 'interrupted'

@@ -8,6 +8,7 @@
 --   archive   an archive is kept, and the newest record is not in it yet
 --   cursor    the subscription has not passed the newest record: `partition` is the partition furthest behind, and `id` is its
 --             least(floor_id, last_id). A partition without a cursor has passed nothing.
+--   spilled   records of `count` aggregates that are held up wait in the log without rows; `id` is the first of them
 --   parked    `count` records of the segment are parked and neither dead nor discarded, or still need a call of their dead-letter
 --             hook; `id` is the first of them
 --   dead      the segment has more dead records than can be set aside: `count`
@@ -61,6 +62,14 @@ begin
             order by 2, 1 limit 1) c
      where c.id < newest
      order by s.name;
+
+    return query
+    select 'spilled', w.subscription, (array_agg(w.partition order by w.from_id))[1], min(w.from_id), count(*)
+      from {schema}.spill w
+      join {schema}.subscription s on s.name = w.subscription
+     where w.from_id <= newest
+     group by w.subscription
+     order by w.subscription;
 
     select array_agg(k.subscription) into names
       from ({first_parked}) k

@@ -29,6 +29,7 @@ begin
     end if;
 
     delete from {schema}.parked k where k.subscription = subscription_drop.subscription;
+    delete from {schema}.spill w where w.subscription = subscription_drop.subscription;
     delete from {schema}.handler_limit l where l.subscription = subscription_drop.subscription;
     delete from {schema}.attempt a where a.subscription = subscription_drop.subscription;
     delete from {schema}.progress_note n where n.subscription = subscription_drop.subscription;

@@ -66,6 +66,11 @@ begin
          where k.subscription = subscription_replay.subscription
                and k.partition = first.partition and k.record_id >= first.id
         returning true
+    ), unspilled as (
+        -- A spill that begins at X or later goes with them. One that began before X goes on: it has records below X in the log.
+        delete from {schema}.spill w
+         using first
+         where w.subscription = subscription_replay.subscription and w.partition = first.partition and w.from_id >= first.id
     ), lowered as (
         -- The raised epoch fences a process that still takes itself for the owner of a partition.
         update {schema}.partition p

@@ -6,6 +6,6 @@
 create or replace function {schema}.tables_saved() returns bigint language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 begin
-    return ({partition}::oid::bigint << 32) | {parked}::oid::bigint;
+    return ({partition}::oid::bigint << 32) # ({spill}::oid::bigint << 16) # {parked}::oid::bigint;
 end
 $$;

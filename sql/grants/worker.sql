@@ -20,6 +20,8 @@ grant select, update on {schema}.partition to {role};
 grant select, insert (subscription, node, hostname, pid, version, lease, supervisor),
     update (heartbeat_at, draining, running, sinks, limits), delete on {schema}.instance to {role};
 grant select, insert, update, delete on {schema}.parked to {role};
+grant select, insert (subscription, partition, key_hash, aggregate_type, aggregate_id, from_id), update (from_id), delete
+    on {schema}.spill to {role};
 grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
@@ -41,6 +43,7 @@ grant execute on function
     {schema}.locked(text, boolean),
     {schema}.save(text, uuid, smallint[], bigint[], integer[], bigint[], bigint[], boolean[], pg_snapshot[], json,
                   bigint[], boolean),
+    {schema}.refill(text, uuid, smallint, bigint, bigint, json, text[], integer),
     {schema}.replay(text, bigint[]), {schema}.discard(text, bigint[]), {schema}.retry_now(text, text, text),
     {schema}.skip(text, text, text, text, integer), {schema}.dead_group(text, text),
     {schema}.expired_dead({schema}.parked, timestamptz),

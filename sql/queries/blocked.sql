@@ -9,6 +9,13 @@ last_error is not distinct from 'it waits for its turn: its handler has a limit'
 -- before and waits now counts as trouble, too.
 (state = 'scheduled' or state = 'deferred' and (last_error is null or {waits_for_turn}))
 
+-- name: spilled
+-- Other queries contain this condition. It is true if the record `r`, which the cursor of partition `p` has consumed, waits in the log
+-- without a row, because its aggregate is held up.
+exists (select from {schema}.spill w
+         where w.subscription = p.subscription and w.partition = r.partition and w.from_id <= r.id
+               and w.aggregate_type = r.aggregate_type and w.aggregate_id = r.aggregate_id)
+
 -- name: blocked_list
 -- The query returns the keys of the given subscriptions that have blocking rows, at most `limit` of each, the longest blocked first. Each
 -- row has the head of the key, the number of rows that wait behind the head, and the process that owns the partition. Keys that wait for
@@ -28,7 +35,10 @@ with blocked as (
 )
 select b.subscription, b.aggregate_type, b.aggregate_id, b.head, r.event_id, k.event_type, k.state, k.attempts,
        case when k.due_at is not null then least(k.due_at, '9999-12-30 00:00Z') end, k.last_error, b.followers,
-       b.since, k.partition, i.instance_id, i.node, i.pid, k.traceback
+       b.since, k.partition, i.instance_id, i.node, i.pid, k.traceback,
+       (select w.from_id from {schema}.spill w
+         where w.subscription = b.subscription and w.partition = k.partition
+               and w.aggregate_type = b.aggregate_type and w.aggregate_id = b.aggregate_id)
   from blocked b
   join {schema}.parked k on k.subscription = b.subscription and k.record_id = b.head
   left join lateral (

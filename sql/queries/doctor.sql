@@ -275,10 +275,11 @@ select p.subscription, count(*), count(*) filter (where p.last_id >= r.id),
 -- The query returns one row: the number of partitions with a record that is older than `retain` seconds and that nobody needs, and the
 -- age of the oldest such record in seconds. In each partition it reads the first 100 records at most.
 with bound as materialized (
-    select n as partition, coalesce(p.passed, 9223372036854775807) as id
+    select n as partition, least(coalesce(p.passed, 9223372036854775807), w.passed) as id
       from generate_series(0, 255) n
       left join (select partition, min(least(floor_id, last_id)) as passed from {schema}.partition group by partition) p
              on p.partition = n
+      left join (select partition, min(from_id) - 1 as passed from {schema}.spill group by partition) w on w.partition = n
 ), parkers as materialized (
     select array_agg(k.subscription) as names from ({first_parked}) k join {schema}.subscription s on s.name = k.subscription
 )
@@ -308,6 +309,7 @@ with role as (
     values ('table', 'instance', 'SELECT'), ('table', 'instance', 'INSERT'), ('table', 'instance', 'UPDATE'),
            ('table', 'instance', 'DELETE'), ('table', 'meta', 'SELECT'), ('table', 'parked', 'SELECT'),
            ('table', 'parked', 'INSERT'), ('table', 'parked', 'UPDATE'), ('table', 'parked', 'DELETE'),
+           ('table', 'spill', 'SELECT'), ('table', 'spill', 'INSERT'), ('table', 'spill', 'UPDATE'), ('table', 'spill', 'DELETE'),
            ('table', 'partition', 'SELECT'), ('table', 'partition', 'UPDATE'), ('table', 'record', 'SELECT'),
            ('table', 'subscription', 'SELECT'), ('sequence', 'record_id_seq', 'SELECT')
 ), object as (
@@ -337,7 +339,7 @@ select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
   from role r
   join pg_proc p on p.pronamespace = quote_ident({schema_name})::regnamespace
                     and p.proname in ('all_cursors', 'all_written', 'bury', 'claim', 'drawn', 'heartbeat', 'intact', 'log_now',
-                                      'log_planned', 'plan', 'refuse', 'save', 'tables_saved')
+                                      'log_planned', 'plan', 'refill', 'refuse', 'save', 'tables_saved')
  where not has_function_privilege(r.oid, p.oid, 'EXECUTE')
  order by 1, 2, 3
 

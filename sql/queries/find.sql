@@ -170,7 +170,8 @@ select r.id, s.name, r.partition, s.paused_at is not null,
                                   where b.partition = r.partition and b.id > p.last_id and b.id < r.id
                                   limit %(most)s) before) end,
        case when h.id < r.id then h.id end,
-       case when over.at is not null then 'cancelled' else k.state end, coalesce(k.attempts, 0),
+       case when over.at is not null then 'cancelled' when k.record_id is null and read.spilled then 'held' else k.state end,
+       coalesce(k.attempts, 0),
        case when k.state <> 'dead' then least(k.due_at, '9999-12-30 00:00Z') end, coalesce(over.at, k.parked_at),
        k.last_error, k.traceback,
        d.outcome, least(greatest(d.delivered_after, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), d.delivered_before, d.process
@@ -178,7 +179,8 @@ select r.id, s.name, r.partition, s.paused_at is not null,
   join {schema}.partition p on p.partition = r.partition and (%(subscription)s::text is null or p.subscription = %(subscription)s)
   join {schema}.subscription s on s.name = p.subscription
  cross join lateral (
-       select r.id <= least(p.floor_id, p.last_id) or (r.id <= p.last_id and pg_visible_in_snapshot(r.xid, p.snapshot)) as consumed) read
+       select r.id <= least(p.floor_id, p.last_id) or (r.id <= p.last_id and pg_visible_in_snapshot(r.xid, p.snapshot)) as consumed,
+              {spilled} as spilled) read
   left join {schema}.instance i on i.instance_id = p.owner
   left join {schema}.parked k on k.subscription = p.subscription and k.record_id = r.id
   left join lateral (

@@ -8,7 +8,7 @@ select from {schema}.record r
 -- The query returns the unfinished work of a subscription, as it is saved, in one row: whether the subscription is paused; whether there
 -- are records to read; whether work may go on unseen, because a partition waits to be claimed or a handler runs for long; three numbers;
 -- and two times. One of the three numbers changes whenever an event is finished: the sum of the cursors, the number of unfinished parked
--- rows, and the number of scheduled rows. The two times are the seconds until a row of either kind may run, and null if none runs by
+-- rows and of aggregates whose events wait in the log, and the number of scheduled rows. The two times are the seconds until a row of either kind may run, and null if none runs by
 -- itself. Of the rows that block a key, only the first may run. A dead row with a due time is owed to the dead-letter hook.
 with heads as materialized (
     select min(k.record_id) as id
@@ -21,7 +21,8 @@ select s.paused_at is not null,
        exists (select from {schema}.partition p where p.subscription = s.name and p.owner is null)
        or exists (select from {schema}.instance i where i.subscription = s.name and i.running is not null),
        (select sum(p.last_id)::text from {schema}.partition p where p.subscription = s.name),
-       count(*) filter (where k.state <> 'scheduled'), count(*) filter (where k.state = 'scheduled'),
+       count(*) filter (where k.state <> 'scheduled')
+       + (select count(*) from {schema}.spill w where w.subscription = s.name), count(*) filter (where k.state = 'scheduled'),
        min(k.due_in) filter (where k.state <> 'scheduled'), min(k.due_in) filter (where k.state = 'scheduled')
   from {schema}.subscription s
   left join lateral (
@@ -57,6 +58,11 @@ select case when k.state = 'dead' then 'not told to the dead-letter hook'
  where k.subscription = %(subscription)s and k.state not in ('scheduled', 'discarded')
        and (k.state <> 'dead' or k.due_at is not null)
  group by what
+union all
+select 'in the log behind others, of so many aggregates', count(*), null
+  from {schema}.spill w
+ where w.subscription = %(subscription)s
+having count(*) > 0
 union all
 select 'not read', count(*), null
   from (select from {schema}.partition p cross join lateral ({unread} limit 1000) as unread

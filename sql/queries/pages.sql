@@ -43,6 +43,9 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.parti
               and (id <= c.floor_id or pg_visible_in_snapshot(xid, c.snapshot))
               and not exists (select from {schema}.parked k
                                where k.subscription = %(subscription)s and k.record_id = record.id)
+              and not exists (select from {schema}.spill w
+                               where w.subscription = c.subscription and w.partition = c.partition and w.from_id <= record.id
+                                     and w.aggregate_type = record.aggregate_type and w.aggregate_id = record.aggregate_id)
         order by id limit %(limit)s) r
  where c.subscription = %(subscription)s
  order by r.id limit %(limit)s

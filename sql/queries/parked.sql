@@ -18,6 +18,17 @@ select k.partition, k.record_id
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
        and k.record_id > least(p.floor_id, p.last_id)
 
+-- name: spills
+-- The query returns the keys whose later records wait in the log without rows, and from which id on.
+select w.partition, w.aggregate_type, w.aggregate_id, w.from_id
+  from {schema}.spill w
+ where w.subscription = %(subscription)s and w.partition = any (%(partitions)s::smallint[])
+
+-- name: refill
+-- The statement inserts rows for the next records of spilled keys; see the function.
+select * from {schema}.refill(%(subscription)s, %(me)s, %(partition)s::smallint, %(epoch)s::bigint, %(consumed_id)s::bigint,
+                              %(keys)s::json, %(types)s::text[], %(most_read)s::integer)
+
 -- name: loose_rows
 -- The query returns the rows of each partition that block nothing: how many count against its brake, how many wait, and the ids of those
 -- that wait for their turn, the earliest due first.

@@ -58,10 +58,15 @@ select t.evtname::text, t.evtevent::text, format('%%I.%%I()', n.nspname, p.prona
 
 -- name: segment_holds
 -- The query returns the reasons why the records from `lower` to below `upper` cannot be deleted; see the function.
-select reason, subscription, partition, id, count
+-- An aggregate that holds them is named.
+select h.reason, h.subscription, h.partition, h.id, h.count, w.aggregate_type, w.aggregate_id
   from {schema}.segment_holds(%(lower)s::bigint, %(upper)s::bigint,
                               case when %(retain)s::float8 is not null then
-                                  clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second' end)
+                                  clock_timestamp() - least(%(retain)s::float8, 36500 * 86400.0) * interval '1 second' end) h
+  left join lateral (
+       select w.aggregate_type, w.aggregate_id from {schema}.spill w
+        where h.reason = 'spilled' and w.subscription = h.subscription and w.partition = h.partition and w.from_id = h.id
+        limit 1) w on true
 
 -- name: segment_add
 -- The query makes a segment; see the function, as for the queries below. It returns null, or the obstacle.

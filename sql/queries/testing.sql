@@ -18,6 +18,8 @@ with wanted as materialized (
     select k.partition
       from {schema}.parked k
      where k.subscription = %(subscription)s and (k.state in ('held', 'ready') or k.due_at <= clock_timestamp())
+    union
+    select w.partition from {schema}.spill w where w.subscription = %(subscription)s
 ), free as materialized (
     select p.partition
       from {schema}.partition p
@@ -75,7 +77,7 @@ update {schema}.partition p set parked_version = p.parked_version + 1
 
 -- name: testing_forget
 -- The statement deletes everything that was published, with its results.
-with parked as (delete from {schema}.parked), keys as (delete from {schema}.idempotency),
+with parked as (delete from {schema}.parked), spills as (delete from {schema}.spill), keys as (delete from {schema}.idempotency),
      inbox as (delete from {schema}.inbox), attempts as (delete from {schema}.attempt),
      notes as (delete from {schema}.progress_note), types as (delete from {schema}.handled_types), actions as (delete from {schema}.action)
 delete from {schema}.record

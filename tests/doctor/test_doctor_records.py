@@ -92,6 +92,8 @@ def test_a_braked_partition_is_a_finding(clinic, monkeypatch):
     clinic.plant.park("7", "dead")
     assert "braked" not in clinic.causes()
     clinic.plant.park("7", "held", blocks=True, age=1)
+    assert "braked" not in clinic.causes()  # all is read
+    clinic.plant.publish("7")
     found = clinic.one("braked")
     assert found["summary"] == "1 partition braked: nothing new is read there"
     assert found["evidence"] == ["up to 9 open parked records in one partition; max_parked = 10"]
@@ -108,7 +110,7 @@ def test_waiting_events_brake_no_partition_and_are_reported_at_half_of_their_max
     clinic.plant.park(None, "scheduled", due=3_600)
     found = clinic.one("waiting")
     assert found["severity"] == "warning"
-    assert found["summary"] == "20 events parked that only wait for their turn or due time: reading stops at 40"
+    assert found["summary"] == "20 events parked and not finished: reading stops at 40"
     for _ in range(16):
         clinic.plant.park(None, "scheduled", due=3_600)
     assert clinic.one("waiting")["severity"] == "problem"

@@ -15,6 +15,7 @@ from model_rows import floor_at, read_partition, summarise_loose
 from model_tables import ParkedLine, PartitionRow
 from server_log import Logged, Publishing, ServerLog, ended, sees
 
+from partbox.db.delivery import parked as parked_queries
 from partbox.db.delivery.cursors import TickResult
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import PolledPage, QuickPage
@@ -23,7 +24,20 @@ from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import LateLimits, ReadRequest
 from partbox.protocol.horizon import Page, Snapshot, build_fence
-from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, ParkedSave, SaveEntry, StoredRow, TickPartition
+from partbox.protocol.rows import (
+    CursorSave,
+    LooseRows,
+    OwnedPartition,
+    ParkedSave,
+    Refill,
+    RefilledKey,
+    RefillKey,
+    SaveEntry,
+    SpillStart,
+    StoredRow,
+    StoredSpill,
+    TickPartition,
+)
 from partbox.protocol.sweep import Sweep
 
 Pair = tuple[int, int]
@@ -48,6 +62,7 @@ class Database:
         self.log = ServerLog(first_xid)
         self.partitions = {number: PartitionRow(number) for number in partitions}
         self.parked: dict[int, ParkedLine] = {}
+        self.spills: dict[tuple[int, str, str], int] = {}  # by partition and key: from which id on
         self.instances: dict[UUID, bool] = {}  # whether it is draining
         self.incarnation = 1
         self.meddling: list[
@@ -67,12 +82,13 @@ class Database:
             (log.next_xid, log.drawn, list(log.committed)),
             {number: copy(row) for number, row in self.partitions.items()},
             {id: copy(row) for id, row in self.parked.items()},
+            dict(self.spills),
             dict(self.instances),
         )
 
     def crash(self) -> None:
         """All connections are lost, and what was committed since the last flush: ids and xids are given out again."""
-        log, (began, self.partitions, self.parked, self.instances) = self.log, self._durable
+        log, (began, self.partitions, self.parked, self.spills, self.instances) = self.log, self._durable
         log.next_xid, log.drawn, log.committed = began
         log.completed, log.open = log.next_xid - 1, []
         self.incarnation += 1
@@ -213,6 +229,10 @@ class Database:
             self._move(self.partitions[saving.partition], saving)
         for park in [each for each in parks if isinstance(each, ParkedSave)]:
             self._park(park)
+        for start in [each for each in parks if isinstance(each, SpillStart)]:
+            key = start.partition, start.aggregate_type, start.aggregate_id
+            assert key not in self.spills, f"{key} is spilled twice"
+            self.spills[key] = start.from_id
         for id in done_ids:
             self.parked.pop(id, None)
         self.saved(savings)
@@ -248,6 +268,51 @@ class Database:
             row.blocks, row.attempts = park.blocks, park.attempts
         row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.is_charge else None
         row.last_error = (park.is_wait and row.last_error) or park.error or row.last_error
+
+    # Spills.
+
+    def list_spills(self, numbers: Collection[int]) -> list[StoredSpill]:
+        return [StoredSpill(*key, from_id) for key, from_id in self.spills.items() if key[0] in numbers]
+
+    def is_spilled(self, record: Logged) -> bool:
+        """True if the record may wait in the log without a row."""
+        from_id = self.spills.get((record.partition, "Key", record.key or ""))
+        return from_id is not None and record.id >= from_id
+
+    def refill(self, me: UUID, wanted: Refill) -> list[RefilledKey] | None:
+        row = self.partitions[wanted.partition]
+        if row.owner != me or row.epoch != wanted.epoch:
+            return None
+        high = min(row.last_id, wanted.consumed_id)
+        low = min(self.spills[wanted.partition, key.aggregate_type, key.aggregate_id] for key in wanted.keys)
+        snapshot = Snapshot.parse(row.snapshot)
+        read = [each for each in self.log.in_order(low - 1, high) if each.partition == wanted.partition]
+        whole = len(read) < parked_queries.MOST_REFILL_READ
+        if not whole:
+            read = read[: parked_queries.MOST_REFILL_READ]
+            high = read[-1].id
+        return [self._refill_key(wanted, key, read, snapshot, high, whole=whole) for key in wanted.keys]
+
+    def _refill_key(
+        self, wanted: Refill, key: RefillKey, read: Sequence[Logged], snapshot: Snapshot, high: int, *, whole: bool
+    ) -> RefilledKey:
+        where = wanted.partition, key.aggregate_type, key.aggregate_id
+        since = self.spills[where]
+        found = [
+            each for each in read
+            if each.key == key.aggregate_id and each.id >= since and sees(snapshot, each.xid)
+            and (wanted.wanted_types is None or each.type in wanted.wanted_types)
+        ][: key.most]  # fmt: skip
+        new = [each.id for each in found if each.id not in self.parked]
+        for id in new:
+            self.parked[id] = ParkedLine(id, *where, "held", blocks=True, attempts=0, due_at=None)
+        is_end = whole and len(found) < key.most
+        onward = max(high + 1, since) if len(found) < key.most else found[-1].id + 1
+        if is_end and key.may_end:
+            del self.spills[where]
+            return RefilledKey(*where[1:], None, is_end, new)
+        self.spills[where] = onward
+        return RefilledKey(*where[1:], onward, is_end, new)
 
     # Parked rows.
 

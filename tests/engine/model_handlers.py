@@ -57,6 +57,8 @@ class Shape(NamedTuple):
     at_once: int = 0  # the same of calls that run at once
     limit_by: str = "event_type"  # what both hold for each value of
     max_waiting: int = 1 << 20
+    spill_after: int = 200
+    away: int = 0  # no handler could handle any event: reading stops at `max_parked` rows
 
 
 class HandlingProcess:

@@ -113,6 +113,7 @@ class Process(HandlingProcess):
         self.trust()
         self.worker = _worker(self.handlers(), self.slot, shape)
         self.poller, self.engine = self.worker.poller, self.worker.engine
+        self.engine.credits.set_held_up(lambda: bool(shape.away))
         scheduler: Any = self.engine.scheduler
         scheduler._uses_shared_lanes &= shape.lines or (shape.concurrency == 1 and shape.kind == "sync")
         dispatcher: Any = self.worker.dispatcher
@@ -332,8 +333,9 @@ class Process(HandlingProcess):
 def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
     settings = load(
         dsn="postgresql://nowhere", page=shape.page, window=shape.window, window_bytes=shape.window_bytes,
-        max_parked=shape.max_parked, max_waiting=shape.max_waiting, max_attempts=shape.max_attempts,
-        on_dead=shape.on_dead, handler_timeout=None, retry=Fixed(AGAIN), circuit="off", bell="off",
+        max_parked=shape.max_parked, max_waiting=shape.max_waiting, spill_after=shape.spill_after,
+        max_attempts=shape.max_attempts, on_dead=shape.on_dead, handler_timeout=None, retry=Fixed(AGAIN), circuit="off",
+        bell="off",
     )  # fmt: skip
     return Worker(
         settings, handlers, Codecs(), slot, subscription="default", concurrency=shape.concurrency, dsn=lambda: "",

@@ -54,6 +54,7 @@ def left(world: World, process: Process) -> list[str]:
             found.append(f"of partition {row.partition} more is counted than is parked")
         elif _remembers_too_much(world, process.engine.partitions[row.partition]):
             found.append(f"of partition {row.partition} more is remembered than may come again")
+    found += [f"{key} is spilled from {from_id} on" for key, from_id in world.database.spills.items()]
     for row in world.database.parked.values():
         known = world.of(row.record_id)
         untold = row.due_at is not None or (known is not None and known.number not in world.told)

@@ -27,7 +27,7 @@ SHIPPED = {
     name: getattr(module, name)
     for module, names in {
         cursors: ("run_tick", "recheck_idle", "claim_partitions", "take_up_partitions", "save"),
-        parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
+        parked: ("list_blocking", "count_loose_rows", "list_ahead", "list_spills", "refill", "load_due"),
         records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
         idle_check: ("run_check", "is_drawn_unchanged"),
         instances: ("mark_leaving", "bury_instances", "register_instances"),
@@ -171,6 +171,12 @@ class ServerDatabase(Database):
     def loose_rows(self, numbers: Collection[int]) -> Any:
         return self._ask("count_loose_rows", SUBSCRIPTION, numbers)
 
+    def list_spills(self, numbers: Collection[int]) -> Any:
+        return self._ask("list_spills", SUBSCRIPTION, numbers)
+
+    def refill(self, *values: Any) -> Any:
+        return self._ask("refill", SUBSCRIPTION, *values)
+
     def due(
         self,
         numbers: Collection[int],
@@ -214,6 +220,11 @@ class ServerDatabase(Database):
                       floor_id from partbox.partition where partition < 2 order by 1"""
         )
         return {row[0]: PartitionRow(*row) for row in rows}
+
+    @property
+    def spills(self) -> dict[tuple[int, str, str], int]:  # type: ignore[override]
+        rows = self.admin.execute("select partition, aggregate_type, aggregate_id, from_id from partbox.spill")
+        return {(*row[:3],): row[3] for row in rows}
 
     @property
     def parked(self) -> dict[int, ParkedLine]:  # type: ignore[override]

@@ -26,12 +26,21 @@ from partbox.db.delivery.effects import BEGIN_WITH_SAVEPOINT, READ_SESSION, RELE
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import PolledPage, QuickPage
 from partbox.db.operator import subscriptions
-from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, SaveEntry, StoredRow
+from partbox.protocol.rows import (
+    CursorSave,
+    LooseRows,
+    OwnedPartition,
+    Refill,
+    RefilledKey,
+    SaveEntry,
+    StoredRow,
+    StoredSpill,
+)
 from partbox.worker.poller import poller
 
 T = TypeVar("T")
 Pair = tuple[int, int]
-MAY_BE_LATE = ("save", "claim", "take_up")
+MAY_BE_LATE = ("save", "claim", "take_up", "refill")
 TAKES = 0.001  # seconds, of a statement
 IN_VAIN = 4
 
@@ -175,6 +184,12 @@ class ModelConnection:
     def list_ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
         return self.ask("ahead", lambda: self.database.ahead(partitions))
 
+    def list_spills(self, _: str, __: str, partitions: Sequence[int]) -> list[StoredSpill]:
+        return self.ask("spills", lambda: self.database.list_spills(partitions))
+
+    def refill(self, _: str, __: str, me: UUID, wanted: Refill) -> list[RefilledKey] | None:
+        return self.ask("refill", lambda: self.database.refill(me, wanted))
+
     def load_due(
         self,
         _: str,
@@ -240,7 +255,7 @@ REPLACED: Mapping[Any, Sequence[str]] = {
     cursors: ("run_tick", "recheck_idle", "claim_partitions", "take_up_partitions", "save"),
     blocking: ("run_script",),
     effects: ("rollback_event",),
-    parked: ("list_blocking", "count_loose_rows", "list_ahead", "load_due"),
+    parked: ("list_blocking", "count_loose_rows", "list_ahead", "list_spills", "refill", "load_due"),
     records: ("poll_page", "read_new_records", "load_bodies", "load_payloads"),
     idle_check: ("run_check", "is_drawn_unchanged"),
     instances: ("mark_leaving", "note_running"),

@@ -21,6 +21,7 @@ from rest import PAUSES, QUIET, settle_down
 from run_size import examples
 from world import POISON, World
 
+from partbox.db.delivery import parked as parked_queries
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
@@ -84,6 +85,16 @@ FLOODS = [  # of limited handlers: what waits for permits is put away, and comes
         {**FLOOD, "plan": 3, "join": 2, "leave": 4, "kill": 0.5, "command": 2}, fails=0.2, lost=0.003, keys=0.7, burst=3
     ),
 ]
+SPILLS = [  # of keys that fail with many events behind them, some of which commit late
+    Theme({"publish": 40, "commit": 16, "xid": 8, "command": 3, "lose": 8}, fails=0.5, lost=0.0, keys=1.0, burst=4),
+    Theme({"xid": 16, "command": 2, "save": 20}, fails=0.4, lost=0.0, through=0.4, keys=1.0, burst=2),
+    Theme(
+        {"publish": 40, "xid": 6, "command": 3, "plan": 3, "join": 2, "leave": 4, "kill": 1, "lose": 1, "expire": 0.5,
+         "rename": 2, "arrive": 1},
+        fails=0.4, lost=0.01, keys=0.95, burst=3,
+    ),
+    Theme({"publish": 50, "time": 12, "command": 6, "crash": 0.3, "save": 8}, fails=0.6, lost=0.0, keys=1.0, burst=6),
+]  # fmt: skip
 WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
 ANY = st.builds(
     Shape,
@@ -94,6 +105,8 @@ ANY = st.builds(
     window_bytes=st.sampled_from([9_000, 1 << 20]),
     max_parked=st.sampled_from([2, 6]),
     max_waiting=st.sampled_from([1 << 20, 3 * 256]),
+    spill_after=st.sampled_from([1, 2, 200]),
+    away=st.sampled_from([0, 1]),
     max_attempts=st.just(MOST_ATTEMPTS),
     letters=st.booleans(),
     on_dead=st.sampled_from(["continue", "continue", "block"]),
@@ -117,6 +130,12 @@ SHAPES = st.one_of(IN_LINE, ANY, LIMITED)
 FLOODED = st.builds(
     lambda shape, kind: shape._replace(window=3, kind=kind, window_bytes=1 << 20),
     LIMITED, st.sampled_from(["sync", "async", "lists", "several"]),
+)  # fmt: skip
+
+
+SPILLED = st.builds(
+    lambda shape, after: shape._replace(max_parked=50, spill_after=after, window_bytes=1 << 20),
+    ANY, st.sampled_from([1, 2, 3]),
 )  # fmt: skip
 
 
@@ -329,6 +348,14 @@ class EngineMachine(RuleBasedStateMachine):
         raise AssertionError(f"{process} does not let go {process.engine.partitions}")
 
 
+class SpillMachine(EngineMachine):
+    @initialize(
+        first_xid=st.just(5), shape=SPILLED, theme=st.sampled_from(SPILLS), wanted=st.sampled_from(WANTED),
+    )  # fmt: skip
+    def start(self, first_xid: int, shape: Shape, theme: Theme, wanted: frozenset[str] | None) -> None:
+        super().start(first_xid, shape, theme, wanted)
+
+
 class FloodMachine(EngineMachine):
     @initialize(first_xid=st.just(5), shape=FLOODED, theme=st.sampled_from(FLOODS), wanted=st.none())
     def start(self, first_xid: int, shape: Shape, theme: Theme, wanted: frozenset[str] | None) -> None:
@@ -364,7 +391,21 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     monkeypatch.setattr(limited_queue, "MIN_LANES", 2)
     monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
+    monkeypatch.setattr(parked_queries, "MOST_REFILL_READ", 4)
     run_state_machine_as_test(EngineMachine, settings=PROFILE)
+
+
+@pytest.mark.parametrize(("cap", "late_pages"), [(2, 2), (1_000, 64)])
+def test_nothing_is_lost_doubled_or_reordered_when_blocked_keys_leave_events_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, stage: tuple[asyncio.AbstractEventLoop, ModelClock], cap: int, late_pages: int
+) -> None:
+    EngineMachine.loop, EngineMachine.clock = stage
+    monkeypatch.setattr(cursor_rules, "MAX_LATE", cap)
+    monkeypatch.setattr(progress_rules, "MAX_LATE_PAGES", late_pages)
+    monkeypatch.setattr(parked_queries, "MOST_REFILL_READ", 3)
+    monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
+    monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
+    run_state_machine_as_test(SpillMachine, settings=settings(PROFILE, max_examples=examples(60)))
 
 
 def test_nothing_is_lost_doubled_or_reordered_when_a_flood_waits_for_permits(
@@ -375,4 +416,5 @@ def test_nothing_is_lost_doubled_or_reordered_when_a_flood_waits_for_permits(
     monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
+    monkeypatch.setattr(parked_queries, "MOST_REFILL_READ", 4)
     run_state_machine_as_test(FloodMachine, settings=settings(PROFILE, max_examples=examples(60)))

@@ -25,7 +25,7 @@ from partbox.db.delivery import cursors
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.horizon import Snapshot
-from partbox.protocol.rows import ParkedSave
+from partbox.protocol.rows import ParkedSave, SpillStart
 from partbox.worker.runners.dispatcher import IN_TIME
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -46,7 +46,7 @@ class Scenario:
     def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
         self.world, self.database, self.patch = world, world.database, patch
         self.rest: Any = None  # seconds, after the last save
-        for name in ("poll", "quick", "claim", "take_up", "save"):
+        for name in ("poll", "quick", "claim", "take_up", "save", "refill"):
             setattr(self.database, name, self._narrated(name, getattr(self.database, name)))
 
     @property
@@ -194,6 +194,8 @@ class Scenario:
         for parked in self.database.of([row.partition]):
             started = ", started" if parked.started_at is not None else ""
             self.said.append(f"parked {parked.record_id} {parked.state}, attempts {parked.attempts}{started}")
+        for spill in self.database.list_spills([row.partition]):
+            self.said.append(f"spilled {spill.aggregate_id} from {spill.from_id} on")
 
     def left(self, partition: str) -> None:
         """What an heir would read again."""
@@ -271,6 +273,10 @@ def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
         case "claim" | "take_up":
             if answer:
                 yield f"{name.replace('_', ' ')}: partition {_ids([row.partition for row in answer])}"
+        case "refill":
+            for key in answer or ():
+                onward = "and it is no more spilled" if key.from_id is None else f"and goes on at {key.from_id}"
+                yield f"refills {key.aggregate_id} with {_ids(key.record_ids)}, {onward}"
         case "save":
             _, savings, parks, done = arguments
             for saving in sorted(savings):
@@ -280,6 +286,8 @@ def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
                 yield f"saves partition {saving.partition}{at}{release}{refused}"
             for park in sorted((each for each in parks if isinstance(each, ParkedSave)), key=attrgetter("record_id")):
                 yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.is_charge
+            for start in sorted(each for each in parks if isinstance(each, SpillStart)):
+                yield f"spills {start.aggregate_id} from {start.from_id} on"
             if done:
                 yield f"deletes parked {_ids(sorted(done))}"
 

@@ -113,6 +113,11 @@ def _format_aggregate(each: BlockedKey | BlockedGroup) -> str:
     return f"{each.aggregate_type} {each.aggregate_id}"
 
 
+def _format_followers(each: BlockedKey) -> str:
+    more = "" if each.more_from_id is None else f" and more since record {each.more_from_id}"
+    return f"{each.followers:,}{more}"
+
+
 LIST_COLUMNS = (
     ListColumn("aggregate", _format_aggregate),
     ListColumn("head", lambda each: str(each.record_id), "number"),
@@ -120,7 +125,7 @@ LIST_COLUMNS = (
     ListColumn("state", lambda each: each.state),
     ListColumn("due", lambda each: format_time(each.due_at), "whole"),
     ListColumn("attempts", lambda each: str(each.attempts), "number"),
-    ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
+    ListColumn("followers", _format_followers, "number"),
     ListColumn("since", lambda each: format_time(each.blocked_since), "whole"),
     ListColumn("worker", lambda each: f"{each.node} {each.pid}" if each.node is not None else "none"),
     ListColumn("error", lambda each: shorten_text(format_error(each))),

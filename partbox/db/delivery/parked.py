@@ -2,11 +2,17 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
+
+import orjson
 
 from partbox.db.blocking import integer_array
 from partbox.db.delivery.proof import without_row_security
 from partbox.db.sql import Conn, load_query
-from partbox.protocol.rows import LooseRows, StoredRow
+from partbox.protocol.rows import LooseRows, Refill, RefilledKey, StoredRow, StoredSpill
+
+# The records of a partition that one refill reads. A few milliseconds of the server's time.
+MOST_REFILL_READ = 2_000
 
 
 def list_blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
@@ -27,6 +33,32 @@ def count_loose_rows(conn: Conn, schema: str, subscription: str, partitions: Seq
     """Count in each partition the failed or waiting events that hold back no other events."""
     rows = _fetch_rows(conn, "loose_rows", schema, subscription, partitions)
     return {number: LooseRows(*counts) for number, *counts in rows}
+
+
+def list_spills(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredSpill]:
+    """Return the blocked keys whose later events wait in the log without rows."""
+    return [StoredSpill(*row) for row in _fetch_rows(conn, "spills", schema, subscription, partitions)]
+
+
+def refill(conn: Conn, schema: str, subscription: str, me: UUID, wanted: Refill) -> list[RefilledKey] | None:
+    """Insert rows for the next events of keys whose events wait in the log. Return None if `me` is not the owner."""
+    keys = [
+        {"at": each.aggregate_type, "ai": each.aggregate_id, "n": each.most, "end": each.may_end}
+        for each in wanted.keys
+    ]
+    values = {
+        "subscription": subscription,
+        "me": me,
+        "partition": wanted.partition,
+        "epoch": wanted.epoch,
+        "consumed_id": wanted.consumed_id,
+        "keys": orjson.dumps(keys).decode(),
+        "types": None if wanted.wanted_types is None else [*wanted.wanted_types],
+        "most_read": MOST_REFILL_READ,
+    }
+    with without_row_security(conn):
+        rows = conn.execute(load_query("refill", schema), values).fetchall()
+    return None if rows == [(None,) * 5] else [RefilledKey(*row) for row in rows]
 
 
 def load_due(  # noqa: PLR0917  as the statement has them

@@ -19,7 +19,8 @@ class BlockedKey:
 
     - `record_id`: the event that has not finished, called the head
     - `due_at`: None if the head waits for no time
-    - `followers`: the events parked behind the head. More may wait in the log.
+    - `followers`: the events parked behind the head
+    - `more_from_id`: more of its events wait in the log, from this id on; None if all are parked or not read yet
     - `owner`, `node`, `pid`: the process that owns the partition, None if there is none now
     - `traceback`: of the error, as in `DeadRecord`"""
 
@@ -40,6 +41,7 @@ class BlockedKey:
     node: str | None
     pid: int | None
     traceback: str | None = field(default=None, repr=False)
+    more_from_id: int | None = None
 
 
 class Key(NamedTuple):
@@ -151,6 +153,7 @@ def _build_group(*row: Any) -> BlockedGroup:
 
 
 def _build_key(subscription: str, *row: Any) -> tuple[str, BlockedKey]:
-    *head, error, followers, since, partition, owner, node, pid, traceback = row
-    values = (*head, *split_error(error), followers, since, partition, owner, node, pid, mask_optional(traceback))
+    *head, error, followers, since, partition, owner, node, pid, traceback, more_from = row
+    owned_by = (partition, owner, node, pid)
+    values = (*head, *split_error(error), followers, since, *owned_by, mask_optional(traceback), more_from)
     return subscription, BlockedKey(*values)

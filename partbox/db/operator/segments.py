@@ -14,6 +14,8 @@ class SegmentHold(NamedTuple):
     partition: int | None
     id: int | None
     rows: int | None
+    aggregate_type: str | None
+    aggregate_id: str | None
 
 
 class EmptyResult(NamedTuple):

@@ -34,9 +34,9 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
 
 @check("braked", Severity.PROBLEM)
 def braked(case: Case) -> Iterator[Symptom]:
-    """Report that a partition reads nothing new because `max_parked` parked records have failed, or wait behind a
-    failed record. The cause is an aggregate that is blocked for long, or an outage of a service that handlers call.
-    Records that only wait for a turn or a time do not count."""
+    """Report that a partition does not read on, because all handlers wait for services that are unavailable and
+    `max_parked` records of the partition are parked. The log keeps the other records. While any handler can handle
+    events, reading goes on."""
     for name in dict.fromkeys(each.subscription for each in case.evidence.parked_counts):
         if full := case.list_braked(name):
             most = max(each.rows for each in full)
@@ -45,8 +45,7 @@ def braked(case: Case) -> Iterator[Symptom]:
                 (f"up to {most:,} open parked records in one partition; max_parked = {case.limits.max_parked:,}",),
                 (
                     f"see what the partitions wait for: {case.format_command('blocked list', name)}",
-                    "when the cause is gone, the partitions go on by themselves; a higher `max_parked` only "
-                    "delays the brake",
+                    "when the services are back, the partitions go on by themselves",
                 ),
                 name,
             )
@@ -54,21 +53,25 @@ def braked(case: Case) -> Iterator[Symptom]:
 
 @check("waiting", Severity.WARNING, Severity.PROBLEM)
 def waiting(case: Case) -> Iterator[Symptom]:
-    """Report that at least half of `max_waiting` records of a subscription are parked because they wait for a turn or a
-    time. Each has a row. The finding is a problem at nine tenths: partitions with more than their share then read
-    nothing new."""
+    """Report that at least half of `max_waiting` records of a subscription are parked and not finished: they failed, or
+    wait for a turn, for a time or behind others. Each has a row. The finding is a problem at nine tenths: partitions
+    with more than their share then read nothing new."""
     most = case.limits.max_waiting
     for name, rows in group_by(case.evidence.parked_counts, lambda each: each.subscription).items():
-        total = sum(each.waiting for each in rows)
+        waiting = sum(each.waiting for each in rows)
+        total = waiting + sum(each.rows for each in rows)
         if 2 * total >= most:
             yield Symptom(
-                f"{format_count(total, 'event')} parked that only wait for their turn or due time: "
-                f"reading stops at {most:,}",
-                (f"max_waiting = {most:,}; up to {max(each.waiting for each in rows):,} of them in one partition",),
+                f"{format_count(total, 'event')} parked and not finished: reading stops at {most:,}",
                 (
-                    f"see what limits hold back: {case.format_command('limit list', name)}",
-                    "raise the limits that hold back events, or publish less; a higher `max_waiting` costs disk: "
-                    "one row per event",
+                    f"{waiting:,} of them only wait for their turn or due time; "
+                    f"up to {max(each.rows + each.waiting for each in rows):,} in one partition",
+                ),
+                (
+                    f"see what limits hold back: {case.format_command('limit list', name)}; "
+                    f"and what has failed: {case.format_command('blocked list', name)}",
+                    "raise the limits that hold back events, mend what fails, or publish less; a higher `max_waiting` "
+                    "costs disk: one row per event",
                 ),
                 name,
                 severity=Severity.PROBLEM if 10 * total >= 9 * most else Severity.WARNING,
@@ -200,10 +203,11 @@ def _group_text(case: Case, keys: list[BlockedKey]) -> str:
     left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
     due = "" if left is None else f", next in {format_age(left)}" if left > 0 else ", due now"
     error = format_error(": ".join(part for part in (key.error_type, key.error) if part))
+    more = f" and more in the log since record {key.more_from_id}" if key.more_from_id is not None else ""
     return (
         f"{others}{shorten_text(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
         f"({shorten_text(key.event_type, 60)}) {key.state}, {format_count(key.attempts, 'attempt')}{due}, "
-        f"{format_count(key.followers, 'event')} behind it, blocked for "
+        f"{format_count(key.followers, 'event')} behind it{more}, blocked for "
         f"{format_age(_measure_block(case, key))}: {error}"
     )
 

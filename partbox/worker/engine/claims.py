@@ -4,7 +4,7 @@ owns a partition, and this module records its answers."""
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow, TickPartition
+from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow, StoredSpill, TickPartition
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.phase import Phase
@@ -56,6 +56,7 @@ class ParkedIndex(NamedTuple):
     loose_rows: Mapping[int, LooseRows]
     # Partition numbers and record ids of rows that are parked ahead of the saved cursor.
     rows_ahead: Sequence[tuple[int, int]]
+    spills: Sequence[StoredSpill] = ()
 
 
 class ParkedLoad(NamedTuple):
@@ -73,12 +74,15 @@ class Claims:
 
     Each method is a critical section, so no thread sees a partition half changed."""
 
-    def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
+    def __init__(
+        self, state: EngineState, *, window: int, dead_letters: bool, spill_after: int, notes: bool = False
+    ) -> None:
         self._state = state
         self._lock = state.lock
         self._window = window
         self._dead_letters = dead_letters
         self._notes = notes
+        self._spill_after = spill_after
         # True if the last tick left nothing to do and no partition was lost since. Read without the lock.
         self.is_settled = False
 
@@ -207,7 +211,8 @@ class Claims:
                 certain[number].parked.ahead_ids.add(record_id)
         for number, partition in certain.items():
             blocking = [row for row in rows.blocking_rows if row.partition == number]
-            keys = partition.parked.load_rows(blocking, rows.loose_rows.get(number, LooseRows()), now)
+            spills = [spill for spill in rows.spills if spill.partition == number]
+            keys = partition.parked.load_rows(blocking, rows.loose_rows.get(number, LooseRows()), now, spills)
             for key in keys:
                 self._state.schedule_wakeup(partition, key)
             if partition.parked.early_ids:
@@ -224,7 +229,14 @@ class Claims:
 
     def _adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
         for row in rows:
-            partition = Partition(row, now, window=self._window, dead_letters=self._dead_letters, notes=self._notes)
+            partition = Partition(
+                row,
+                now,
+                window=self._window,
+                dead_letters=self._dead_letters,
+                spill_after=self._spill_after,
+                notes=self._notes,
+            )
             before = self._state.partitions.get(row.partition)
             partition.predecessor = before if before is not None and before.is_busy else None
             self._state.partitions[row.partition] = partition

@@ -3,7 +3,7 @@ poll the room only grows, because no other thread reads."""
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from partbox.events.record import ID, PARTITION, Row
@@ -69,6 +69,11 @@ class Credits:
         self._budget = budget
         # True if some handlers are transactional, so that late records wait in no lane.
         self._transactional = transactional
+
+    def set_held_up(self, is_held_up: Callable[[], bool]) -> None:
+        """Set the function that returns True if no handler could handle any event, before the threads start."""
+        # Reading on would then only cost rows.
+        self._budget.is_held_up = is_held_up
 
     @property
     def is_starved(self) -> bool:

@@ -45,7 +45,9 @@ class Engine(EngineState):
         ready = ReadyQueue(1) if queue is None else queue
         self.outcomes = outcomes = Outcomes(self)
         self.scheduler = scheduler = LaneScheduler(self, outcomes, concurrency, ready, shared_lanes=shared_lanes)
-        self.claims = Claims(self, window=bounds.window, dead_letters=dead_letters, notes=notes)
+        self.claims = Claims(
+            self, window=bounds.window, dead_letters=dead_letters, spill_after=bounds.spill_after, notes=notes
+        )
         self.credits = Credits(self, scheduler, budget, transactional=transactional)
         claim = ClaimContext(0, subscription, codecs, process)
         self.intake = Intake(self, scheduler, claim, transactional=transactional)
@@ -61,4 +63,7 @@ class Engine(EngineState):
         # All counts belong to one moment.
         with self.lock:
             owned = self.partitions.values()
-            return not any(each.is_busy or each.parked.open_count or each.progress.count_unsaved() for each in owned)
+            return not any(
+                each.is_busy or each.parked.open_count or each.parked.spilled_chains or each.progress.count_unsaved()
+                for each in owned
+            )

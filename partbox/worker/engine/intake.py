@@ -271,7 +271,7 @@ class Intake:
         # New records are queued for handlers, and records that must not run now are parked.
         # The first `late` records are late.
         parked = partition.parked
-        last_late = rows[late - 1][ID] if late and self._transactional else 0
+        last_late = rows[late - 1][ID] if late else 0
         if self.wanted_types is not None:
             rows = self._finish_unwanted(partition, rows)
         # True if nothing is known that could keep a record of the page back. Ids up to `max_remembered_id` may be done
@@ -281,7 +281,7 @@ class Intake:
             or parked.chains
             or partition.is_draining
             or partition.suspects.expected_count
-            or last_late
+            or (last_late and self._transactional)
             or (rows and rows[0][ID] <= partition.resumption.max_remembered_id)
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
@@ -372,12 +372,13 @@ class Intake:
         elif partition.suspects.includes(event.id):
             # The event may have killed the last owner, so its attempt is charged before it runs.
             parked.park_suspect(event)
-        elif event.id <= last_late:
+        elif event.id <= last_late and self._transactional:
             # No transaction begins beside an unfinished late record.
             parked.park(event, READY)
         elif chain is not None and not chain.is_caught_up():
-            # Another event of the key must run first.
-            parked.park_behind(event)
+            # Another event of the key must run first. Of a key with many such events, new ones stay in the log.
+            if event.id <= last_late or not parked.pass_spilled(event, partition.resumption.read_to):
+                parked.park_behind(event)
         else:
             return False
         self._state.mark_dirty(partition)

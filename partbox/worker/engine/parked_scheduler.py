@@ -8,7 +8,7 @@ from typing import NamedTuple
 from partbox.events import ClaimContext, DeliveredEvent
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, count_row_bytes
 from partbox.protocol.parking import ParkedRow, RowState
-from partbox.protocol.rows import CursorSave, ParkedSave, StoredRow
+from partbox.protocol.rows import CursorSave, ParkedSave, Refill, RefilledKey, RefillKey, StoredRow
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.dead_letters import DeadLetter, DeadLetterQueue
 from partbox.worker.engine.key import Key, key_of, make_key
@@ -17,6 +17,13 @@ from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.read_budget import EVENT_OVERHEAD, ReadBudget
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
+
+
+class RefillRequest(NamedTuple):
+    """A refill of spilled keys of one partition."""
+
+    partition: Partition
+    refill: Refill
 
 
 class WokenKey(NamedTuple):
@@ -146,6 +153,8 @@ class ParkedScheduler:
         while len(found) < most and (waking := self._state.pop_wakeup(now)) is not None:
             partition, key = waking
             chain = partition.parked.chains[key]
+            if chain.needs_refill():
+                self._state.refills.setdefault(partition, {})[key] = None
             rows = list(takewhile(partition.parked.has_reached, chain.list_runnable(now)))
             if rows and rows[0].is_suspect and not self._state.charges.admit_suspect(partition, key, rows[0]):
                 continue
@@ -156,6 +165,46 @@ class ParkedScheduler:
             elif (at := chain.wakes_at()) is not None and at > now:
                 self._state.schedule_wakeup(partition, key)
         return found
+
+    # Saves change what may be refilled.
+    @under_lock
+    def take_refills(self, wanted_types: frozenset[str] | None) -> list[RefillRequest]:
+        """Return the refills of spilled keys that are needed now, one for each partition."""
+        # Each must be passed to `note_refilled` or `put_back_refills`.
+        refills, self._state.refills = self._state.refills, {}
+        requests = (
+            RefillRequest(partition, self._build_refill(partition, keys, wanted_types))
+            for partition, keys in refills.items()
+            if not partition.is_stopping
+        )
+        return [each for each in requests if each.refill.keys]
+
+    # New rows and the ids from which the key has none belong to one moment.
+    @under_lock
+    def note_refilled(self, request: RefillRequest, refilled: Sequence[RefilledKey]) -> None:
+        """Add the rows that a refill has inserted, and let the events of their keys run."""
+        partition = request.partition
+        if partition.epoch == request.refill.epoch and not partition.is_lost:
+            for each in refilled:
+                self._state.schedule_wakeup(partition, partition.parked.note_refilled(each))
+
+    # The lock guards the refills that are needed.
+    @under_lock
+    def put_back_refills(self, requests: Iterable[RefillRequest]) -> None:
+        """Let refills that were not done be needed again."""
+        for partition, refill in requests:
+            for each in refill.keys:
+                self._state.schedule_wakeup(partition, (each.aggregate_type, each.aggregate_id))
+
+    def _build_refill(self, partition: Partition, keys: Iterable[Key], wanted: frozenset[str] | None) -> Refill:
+        wants = [
+            RefillKey(key[0], key[1], max(1, spill.size - len(chain.rows)), spill.may_end())
+            for key in keys
+            if (chain := partition.parked.spilled_chains.get(key)) is not None
+            and (spill := chain.spill) is not None
+            and key[0] is not None
+        ]
+        return Refill(partition.number, partition.epoch, partition.progress.last_id_for_good, wants, wanted)
 
     # A key has no wake-up while its rows are loaded, and other threads must see both or neither.
     @under_lock

@@ -208,11 +208,19 @@ class Partition:
     With `notes`, progress notes are saved from time to time."""
 
     def __init__(
-        self, owned: OwnedPartition, now: float, *, window: int, dead_letters: bool, notes: bool = False
+        self,
+        owned: OwnedPartition,
+        now: float,
+        *,
+        window: int,
+        dead_letters: bool,
+        spill_after: int = 1 << 40,
+        notes: bool = False,
     ) -> None:
         self.number = owned.partition
         self.window = window
         self._dead_letters = dead_letters
+        self._spill_after = spill_after
         self._lanes: dict[Key, Lane] = {}
         self.shared_lane = SharedLane(self)
         # The number of running lanes, plus a call of the dead-letter hook.
@@ -242,7 +250,12 @@ class Partition:
         self.max_records: int | None = None
         self.suspects.set_range(owned.suspect_until, self.window)
         self.parked = ParkedRows(
-            self.number, self.progress, self.payload_bytes, self.suspects, dead_letters=self._dead_letters
+            self.number,
+            self.progress,
+            self.payload_bytes,
+            self.suspects,
+            self._spill_after,
+            dead_letters=self._dead_letters,
         )
 
     def finish_loading(self, version: int) -> None:

@@ -1,6 +1,6 @@
 """Limits on the new records that a poll may bring: the window, the brake, and bytes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from partbox.events.record import Row, count_row_bytes
@@ -22,14 +22,15 @@ SAMPLE = 16
 class ReadBounds(NamedTuple):
     """The settings that limit how many records and bytes a worker reads ahead."""
 
-    # All are in records except `window_bytes`. `window` and `max_parked` bound one partition, and `max_waiting` the
-    # whole subscription.
+    # All are in records except `window_bytes`. `window` and `max_parked` bound one partition, `max_waiting` all rows of
+    # the subscription, and `spill_after` the rows of one key.
 
     page: int
     window: int
     max_parked: int
     window_bytes: int
     max_waiting: int = 1 << 40
+    spill_after: int = 1 << 40
 
 
 UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
@@ -41,11 +42,14 @@ class ReadBudget:
     Methods that take partitions need the engine's lock."""
 
     def __init__(self, bounds: ReadBounds) -> None:
-        self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
-        # Waiting rows that one of 256 partitions may always have.
-        self._waiting_share = max(1, max_waiting // 256)
-        # Waiting rows that this process may have in addition.
-        self._waiting_left = 0
+        self._page, self._window, self._max_parked, self._window_bytes, max_waiting, _ = bounds
+        # Unfinished rows that one of 256 partitions may always have.
+        self._row_share = max(1, max_waiting // 256)
+        # Unfinished rows that this process may have in addition.
+        self._rows_left = 0
+        # Returns True if no handler could handle any event. Then reading stops at `max_parked` rows of a partition.
+        self.is_held_up: Callable[[], bool] = lambda: True
+        self._brakes = True
         self._mean_bytes = float(GUESSED_BYTES)
         # The share of a partition without a backlog, and of one with a backlog.
         self._shares = (LEAST_SHARE, LEAST_SHARE)
@@ -70,16 +74,16 @@ class ReadBudget:
 
     def count_free_bytes(self, owned: Iterable[Partition]) -> int:
         """Return the bytes that may still be read into memory."""
-        # The number of further parked rows that this process may have, waiting for a permit or a time, is counted too.
-        records = held_bytes = waiting_left = 0
+        # The number of further parked rows that this process may have is counted too.
+        records = held_bytes = rows_left = 0
         for partition in owned:
             if partition.phase is not Phase.LOST:
-                waiting_left += self._waiting_share - partition.parked.waiting_count
+                rows_left += self._row_share - partition.parked.row_count
                 progress = partition.progress
                 unsaved = progress.count_unsaved()
                 records += max(unsaved, progress.count_waiting()) if progress.late_pages else unsaved
                 held_bytes += partition.payload_bytes.total
-        self._waiting_left = waiting_left
+        self._rows_left, self._brakes = rows_left, self.is_held_up()
         left = self._free_bytes = int(self._window_bytes - records * self._mean_bytes) - held_bytes
         self.is_starved = left <= 0
         return left
@@ -192,14 +196,13 @@ class ReadBudget:
         progress = partition.progress
         unfinished = progress.read_count - progress.passed_count
         parked = partition.parked
-        brake = self._max_parked - parked.open_count - unfinished
-        # A partition may have more than its share of waiting rows while others have less.
-        waiting = max(self._waiting_share - parked.waiting_count, self._waiting_left) - unfinished
-        ahead_ids = parked.ahead_ids
-        # Rows that were parked ahead of the cursor are open or waiting, but run only after their records are read.
-        if min(brake, waiting) < len(ahead_ids):
-            unread = sum(id > partition.cursor.last_id for id in ahead_ids)
-            brake, waiting = max(brake, unread), max(waiting, unread)
+        # A partition may have more than its share of rows while others have less.
+        rows = max(self._row_share - parked.row_count, self._rows_left) - unfinished
+        if self._brakes:
+            rows = min(rows, self._max_parked - parked.open_count - unfinished)
+        # Rows that were parked ahead of the cursor are counted, but run only after their records are read.
+        if rows < len(parked.ahead_ids):
+            rows = max(rows, sum(id > partition.cursor.last_id for id in parked.ahead_ids))
         unsaved = progress.count_unsaved()
         ahead = window - unsaved
         if ahead <= 0 and not partition.cursor.may_have_backlog and unsaved < self._window:
@@ -207,7 +210,7 @@ class ReadBudget:
             ahead = 1
         if partition.max_records is not None:
             share = 0 if self.awaits_bytes(partition) else min(share, partition.max_records)
-        return max(0, min(share, ahead, brake, waiting))
+        return max(0, min(share, ahead, rows))
 
     def _scale_rooms(self, rooms: list[int], most: int) -> list[int]:
         # All numbers of records are reduced so that their sum is `most`.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from partbox.protocol.parking import RowState
 from partbox.protocol.progress import SaveTarget
-from partbox.protocol.rows import CursorSave, IgnoredEvent, ProgressNote, SaveEntry
+from partbox.protocol.rows import CursorSave, IgnoredEvent, ProgressNote, SaveEntry, SpillStart
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.parked_rows import PendingPark
@@ -28,6 +28,7 @@ class PartitionSave(NamedTuple):
     parks: list[PendingPark]
     done_ids: list[int]
     ignored: list[IgnoredEvent]
+    spills: list[SpillStart]
     note: ProgressNote | None
     # The number of records that this process had finished when the save was gathered.
     finished_count: int
@@ -160,23 +161,25 @@ def gather_save(partition: Partition, now: float) -> PartitionSave:
                 partition.parked.park(waiting[id], READY)
     progress, before = partition.progress, partition.last_save
     target = progress.find_release_target() if release else progress.find_save_target()
-    parks, done_ids, ignored = partition.parked.take_unsaved()
+    unsaved = partition.parked.take_unsaved()
     before.is_in_flight = True
     finished = progress.count_finished_ever()
-    has_changes = release or parks or done_ids or finished != before.finished_count
+    has_changes = release or any(unsaved) or finished != before.finished_count
     is_idle = not has_changes and target.last_id == before.last_id
     note = partition.build_note(finished, now, release=release)
     incarnation = partition.incarnation
-    return PartitionSave(partition, incarnation, target, parks, done_ids, ignored, note, finished, release, is_idle)
+    return PartitionSave(partition, incarnation, target, *unsaved, note, finished, release, is_idle)
 
 
 def build_save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
     """Return the arguments of the save statement: positions, rows to write, and ids of rows to delete."""
     parks = (pending.parked_save for save in saves for pending in save.parks)
+    ignored = (each for save in saves for each in save.ignored)
+    spills = (each for save in saves for each in save.spills)
     notes = (save.note for save in saves if save.note is not None)
     return (
         [save.build_cursor_save() for save in saves],
-        [*parks, *(ignored for save in saves for ignored in save.ignored), *notes],
+        [*parks, *ignored, *spills, *notes],
         [id for save in saves for id in save.done_ids],
     )
 
@@ -192,6 +195,9 @@ def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: floa
         partition.note_saved(save.target, save.finished_count, now, noted=save.note is not None)
         if save.parks or save.done_ids:
             for key in partition.parked.note_committed(save.parks, save.done_ids, now):
+                state.schedule_wakeup(partition, key)
+        if partition.parked.spilled_chains:
+            for key in partition.parked.note_spills_committed(save.spills):
                 state.schedule_wakeup(partition, key)
     state.wake_next_trials()
     for save in saves:

@@ -68,6 +68,8 @@ class EngineState:
         self.has_backlog = False
         # Called after partitions were claimed, lost or began to drain.
         self.on_ownership_change: Callable[[float | None], object] = _ignore
+        # Spilled keys whose next records need rows, by partition.
+        self.refills: dict[Partition, dict[Key, None]] = {}
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 

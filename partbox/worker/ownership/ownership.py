@@ -233,6 +233,6 @@ class Ownership:
             where = (conn, self._schema, self._subscription, numbers)
             blocking, loose = parked.list_blocking(*where), parked.count_loose_rows(*where)
             ahead = parked.list_ahead(*where) if loading.needs_ahead else []
-            index = ParkedIndex(blocking, loose, ahead)
+            index = ParkedIndex(blocking, loose, ahead, parked.list_spills(*where))
             sure = self._claims.finish_loading(loading, index, versions, time.monotonic())
             numbers = [number for number in numbers if number not in sure]

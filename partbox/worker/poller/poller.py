@@ -208,7 +208,7 @@ class Poller:
             self._pause_after_failure()
 
     def run_step(self, session: Session) -> bool:
-        """Run one step of the poller: read new events and due retries. Return True if any new event came."""
+        """Run one step of the poller: read new events and due retries. Return True if more may wait."""
         # The step checks the owned partitions if that is due, fetches parked events that may run, and reads new events.
         conn = session.reading
         self._begin_step()
@@ -224,7 +224,8 @@ class Poller:
         due.update(self._engine.parked_scheduler.take_keyless())
         self._fetch_due_rows(conn, due)
         self.parked_reader.fetch_blocked(conn, self.ownership.instance_id)
-        return self.reader.read(conn, self._may_continue)
+        has_refilled = self.parked_reader.refill_spilled(conn, self.ownership.instance_id)
+        return self.reader.read(conn, self._may_continue) or has_refilled
 
     def _begin_step(self) -> None:
         # An observer, or the function that supplies the DSN, may have forked.

@@ -138,6 +138,11 @@ class Endpoint:
         # That is so if the circuit breaker has no failures, and no observer follows single events.
         return not (self._circuit.has_failures or self._hears_each)
 
+    @property
+    def is_held_up(self) -> bool:
+        """True if no event of the handler can be handled now, because its circuit is open."""
+        return self._circuit.is_open
+
     def find_refusal(self, now: float) -> Deferral | None:
         """Return None if the circuit breaker lets the handler be called, else a deferral of the event."""
         # After None the caller must call the handler. An open circuit admits one probe now and then. `now` (monotonic

@@ -141,7 +141,7 @@ def save(engine, now):
     """Save what is parked; the ids."""
     parked = engine.partitions[5].parked
     with engine.lock:
-        parks, done_ids, _ = parked.take_unsaved()
+        parks, done_ids, _, _ = parked.take_unsaved()
         for key in parked.note_committed(parks, done_ids, now):
             engine.schedule_wakeup(engine.partitions[5], key)
     return [each.row.id for each in parks]

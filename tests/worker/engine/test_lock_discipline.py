@@ -103,7 +103,8 @@ def test_every_field_of_a_partition_is_guarded_unless_it_is_named_as_an_exceptio
 
 UNLOCKED = {  # one value that may be out of date; then what is the poller's own
     "Claims.count_partitions", "Credits.is_starved", "Saves.has_waiting_suspects", "Transactions.has_waiting",
-    "Credits.note_backlog", "Credits.bytes_for_payloads", "Credits.note_poll_in_time", "Credits.note_timeout",
+    "Credits.set_held_up", "Credits.note_backlog", "Credits.bytes_for_payloads", "Credits.note_poll_in_time",
+    "Credits.note_timeout",
     "Intake.needs_parts", "Intake.pass_unwanted", "Intake.restart", "Intake.wants_type",
 }  # fmt: skip
 
@@ -158,6 +159,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     monkeypatch.setattr("partbox.db.delivery.parked.list_blocking", lambda *arguments: [])
     monkeypatch.setattr("partbox.db.delivery.parked.count_loose_rows", lambda *arguments: {})
     monkeypatch.setattr("partbox.db.delivery.parked.list_ahead", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.delivery.parked.list_spills", lambda *arguments: [])
     ownership.instance_id = worker.slot.instance = uuid4()
     for _ in range(3):
         ownership.tick(None)  # type: ignore[arg-type]

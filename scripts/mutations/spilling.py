@@ -1,0 +1,71 @@
+"""Spills: what makes a key that leaves its events in the log lose one, run one twice, or never go on."""
+
+from mutations.mutation import Mutation, scenario
+
+MACHINE = (
+    "tests/engine/test_engine_machine.py"
+    "::test_nothing_is_lost_doubled_or_reordered_when_blocked_keys_leave_events_in_the_log"
+)
+INTAKE = "partbox/worker/engine/intake.py"
+RULES = "partbox/protocol/spill.py"
+CHAIN = "partbox/protocol/parking.py"
+KEYS = "tests/worker/engine/test_spilled_keys.py"
+
+MUTATIONS = (
+    Mutation(
+        "spilled-though-it-has-run",
+        "S1: an event that ran before a lost connection lies above the start of a spill: it runs again.",
+        "partbox/worker/engine/parked_rows.py",
+        "if len(chain.rows) < self._spill_after or event.id <= read_before:",
+        "if len(chain.rows) < self._spill_after:",
+        (f"{KEYS}::test_no_spill_starts_at_a_record_that_was_read_before_a_lost_connection",),
+    ),
+    Mutation(
+        "late-ones-pass-without-a-row",
+        "S2: a refill under an older cursor has moved past the late record, so nobody reads it again.",
+        INTAKE,
+        "if event.id <= last_late or not parked.pass_spilled",
+        "if not parked.pass_spilled",
+        (MACHINE,),
+    ),
+    Mutation(
+        "spilled-ones-run",
+        "S3: a late record runs before the records of its key that wait in the log.",
+        CHAIN,
+        "return self.spill is not None and self.spill.holds_back(row.id)",
+        "return False",
+        (MACHINE,),
+    ),
+    Mutation(
+        "refilled-beyond-the-saved-cursor",
+        "S4: the saved snapshot does not see all records up to the last id in memory: those are passed over for good.",
+        "partbox/worker/engine/parked_scheduler.py",
+        "partition.progress.last_id_for_good, wants, wanted",
+        "partition.progress.last_id, wants, wanted",
+        (scenario("spill_late"), MACHINE),
+    ),
+    Mutation(
+        "ended-before-the-save",
+        "S5: the spill ends while a record that passed without a row is not consumed by the saved cursor.",
+        RULES,
+        "return self.last_passed_id <= self.consumed_id",
+        "return True",
+        (MACHINE,),
+    ),
+    Mutation(
+        "forgotten-although-it-comes-again",
+        "An event that was done when the server crashed waits in the log, comes again, and runs again.",
+        "partbox/worker/engine/resumption.py",
+        "passed = min(page.floor, last_id, parked.find_first_spilled() - 1)",
+        "passed = min(page.floor, last_id)",
+        (f"{KEYS}::test_done_records_are_remembered_while_they_may_wait_in_the_log",),
+    ),
+    Mutation(
+        "new-rows-pass-while-it-ends",
+        "A spill that has read all its records passes new ones without a row, and never ends.",
+        RULES,
+        "            self.is_passing = False\n",
+        "            pass\n",
+        ("tests/protocol/test_spill.py",),
+    ),
+)
