@@ -41,6 +41,7 @@ class LimitPermits:
             limited = LimitedQueue(self._scheduler.unlimited_queue, self.limit_key_of)
             limited.change_share(self._compute_share(), now)
             self._state.on_ownership_change = self._note_ownership
+            self._state.charges.list_waiting_ids = limited.list_charged_waiting
         limited.apply_limits(limits, now)
         self._scheduler.set_limited_queue(limited if limits else None)
         self._queue = limited

@@ -27,6 +27,8 @@ MIN_LANES = 16
 POLL_INTERVAL = 0.005
 # Least seconds between two searches for lanes to evict: while windows are full, and otherwise.
 INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
+# So many new surplus rows are noted before obsolete ones are looked for.
+SURPLUS_PRUNED = 256
 
 
 class WaitingLane(NamedTuple):
@@ -80,6 +82,15 @@ class EvictableLanes(NamedTuple):
     oversized: Sequence[Lane] = ()
 
 
+class SurplusLane(NamedTuple):
+    """A queue whose first event must leave memory, because its attempt is counted and it would wait for a limit."""
+
+    lane: Lane
+    limit_key: LimitKey
+    # The seconds until its turn.
+    delay: float
+
+
 class LimitWait(NamedTuple):
     """The number of events that wait under one rate or concurrency limit, and since when the first has waited."""
 
@@ -112,6 +123,11 @@ class LimitedQueue:
         self._returning_rows: dict[LimitKey, list[EvictedRow]] = {}
         # Limit keys with evicted rows, whose lines may be short.
         self._short_queues: set[LimitKey] = set()
+        # The lane of each limit key that waits with a charged event, and the charged lanes that must wait elsewhere.
+        self._charged_lanes: dict[LimitKey, Lane] = {}
+        self._surplus_lanes: list[SurplusLane] = []
+        # The rows of those, which come back when they are due, or all at once when limits change.
+        self._surplus_rows: defaultdict[LimitKey, dict[int, EvictedRow]] = defaultdict(dict)
         self._evicted_at = 0.0
         # The time at which the poller looks at permits next.
         self._timer_at = inf
@@ -134,12 +150,47 @@ class LimitedQueue:
                 parked = lane.queue[0].parked is not None
                 if parked:
                     lane.partition.parked.count_as_waiting(lane.key)
+                    if lane.queue[0].parked.is_charged and not self._may_wait_charged(limit_key, lane):
+                        self._surplus_lanes.append(
+                            SurplusLane(lane, limit_key, self._promise_delay(limit_key, self._now))
+                        )
+                        continue
                 # A parked event is older than the events that were just read, and has waited before.
                 self.permit_queues.add(
                     limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked
                 )
         if free:
             self.unlimited_queue.add(free, due=due)
+
+    # While a charged event waits for its permit, the process may die of another event, and blame it. So only one of each
+    # limit key waits so; the others are charged again when their turn is near.
+    def take_surplus(self) -> list[SurplusLane]:
+        """Remove and return the event queues that must not wait here."""
+        surplus, self._surplus_lanes = self._surplus_lanes, []
+        return surplus
+
+    def note_surplus(self, surplus: SurplusLane, row: ParkedRow) -> None:
+        """Record the row of an event that was taken by `take_surplus`, to load it again when limits change."""
+        lane, rows = surplus.lane, self._surplus_rows[surplus.limit_key]
+        if len(rows) % SURPLUS_PRUNED == SURPLUS_PRUNED - 1:
+            self._prune_surplus(surplus.limit_key)
+        rows[row.id] = EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
+
+    def _prune_surplus(self, limit_key: LimitKey) -> None:
+        rows = self._surplus_rows[limit_key]
+        for id in [id for id, each in rows.items() if each.is_obsolete()]:
+            del rows[id]
+
+    def list_charged_waiting(self) -> set[int]:
+        """Return the record ids of events that wait for a permit with their attempt counted beforehand."""
+        return {lane.queue[0].id for lane in self._charged_lanes.values() if _waits_charged(lane)}
+
+    def _may_wait_charged(self, limit_key: LimitKey, lane: Lane) -> bool:
+        other = self._charged_lanes.get(limit_key)
+        if lane.queue[0].parked.is_accused or other is None or other is lane or not _waits_charged(other):
+            self._charged_lanes[limit_key] = lane
+            return True
+        return False
 
     def advance_clock(self, now: float) -> None:
         """Set the queue's clock to `now`, and requeue event queues whose first event no longer waits for the limit."""
@@ -221,6 +272,9 @@ class LimitedQueue:
         """Replace the limits of all handlers, and requeue events whose handlers have no limit any more."""
         self.advance_clock(now)
         self._requeue(self.permit_queues.replace_limits(limits, self._now))
+        for limit_key, rows in self._surplus_rows.items():
+            self._evicted_rows[limit_key].extend(rows.values())
+        self._surplus_rows.clear()
         self._short_queues.update(self._evicted_rows)
         self.advance_clock(now)
 
@@ -372,6 +426,13 @@ class LimitedQueue:
 
     def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
+
+
+def _waits_charged(lane: Lane) -> bool:
+    if lane.is_running or not lane.queue or lane.partition.is_stopping:
+        return False
+    row = lane.queue[0].parked
+    return row is not None and row.is_charged
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:

@@ -241,12 +241,16 @@ class Outcomes:
         # parked too.
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
-        if partition.parked.put_off(event, now, delay):
+        was_charged = event.parked is not None and event.parked.is_charged
+        if not was_charged and partition.parked.put_off(event, now, delay):
             self._state.schedule_wakeup(partition, lane.key)
         else:
             attempts = event.attempt - 1
             verdict = Verdict(RowState.DEFERRED, attempts, delay, True, AWAITS_PERMIT, is_wait=True, waits=True)
             self.note_verdict(lane, event, verdict)
+            if was_charged:
+                # The save takes the attempt back. It is counted again before the event runs.
+                event.parked.mark_suspect()
             self._state.mark_dirty(partition)
         if lane.queue:
             lane.park_waiting()

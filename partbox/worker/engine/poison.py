@@ -5,7 +5,7 @@ them as a suspect, and *charges* it before it runs: one fenced save raises its a
 If this process dies too, the rows with a noted start are *accused*. Each accused row runs with no other charged row
 beside it, so from then on only the attempts of the culprit rise."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from partbox.protocol.parking import ParkedRow
@@ -50,6 +50,8 @@ class Charges:
         self._charged_rows: list[_ChargedRow] = []
         self._accused_keys: dict[_WaitingKey, None] = {}
         self._other_keys: dict[_WaitingKey, None] = {}
+        # Returns the ids of charged records that wait for a permit under a limit, and so do not run.
+        self.list_waiting_ids: Callable[[], Collection[int]] = tuple
         # Partitions with waiting suspects that block nothing, and whether one of them is accused.
         self.keyless_partitions: dict[int, bool] = {}
 
@@ -107,8 +109,10 @@ class Charges:
     def _count_room(self) -> int:
         if any(each.was_accused for each in self._charged_rows):
             return 0
-        running = sum(each.row.is_charged for each in self._charged_rows)
-        return max(0, min(self._limit - running, self._limit + MAX_UNSAVED - len(self._charged_rows)))
+        waiting = self.list_waiting_ids()
+        at_risk = [each.row for each in self._charged_rows if each.row.id not in waiting]
+        running = sum(row.is_charged for row in at_risk)
+        return max(0, min(self._limit - running, self._limit + MAX_UNSAVED - len(at_risk)))
 
     def _prune_charged(self) -> None:
         self._charged_rows = [each for each in self._charged_rows if each.is_at_risk]

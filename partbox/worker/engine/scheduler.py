@@ -321,6 +321,8 @@ class LaneScheduler:
             lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)
         lanes = [lane for lane in lanes if lane.is_active]
         self._ready_queue.add(lanes, due=due)
+        if self.limited_queue is not None:
+            self._evict_surplus(self.limited_queue)
         for _ in range(min(len(lanes), self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return
@@ -339,6 +341,7 @@ class LaneScheduler:
                 self._outcomes.park_behind_head(lane)
             for lane, limit_key, delay in evictable.evicted:
                 self.limited_queue.note_evicted(limit_key, lane, self._outcomes.evict_lane(lane, delay, now))
+            self._evict_surplus(self.limited_queue)
 
     def begin_transactional(self, lane: Lane, now: float) -> None:
         """Mark an event queue as running in a transaction. The caller holds the lock."""
@@ -366,6 +369,10 @@ class LaneScheduler:
         for _ in range(min(lanes, self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return
+
+    def _evict_surplus(self, limited: LimitedQueue) -> None:
+        for surplus in limited.take_surplus():
+            limited.note_surplus(surplus, self._outcomes.evict_lane(surplus.lane, surplus.delay, self._moved_at))
 
     @property
     def _has_free_runner(self) -> bool:
