@@ -53,3 +53,31 @@ select coalesce(sum(b.count), 0) from {schema}.backlog b
 -- name: ratios_sessions
 -- Count partbox's sessions by purpose.
 select application_name, count(*) from pg_stat_activity where application_name like 'partbox%%' group by 1
+
+-- name: neighbours_plant
+-- Insert a backlog of one customer, spread over so many aggregates.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload)
+select {schema}.partition_of(k.key), gen_random_uuid(), %(type)s, 'Customer', k.key, %(tenant)s,
+       json_build_object('n', n, 'at', %(at)s::float8)
+  from generate_series(1, %(events)s::integer) as n,
+       lateral (select %(tenant)s || case when %(keys)s::integer > 1 then '-' || n %% %(keys)s::integer else '' end as key) as k
+
+-- name: neighbours_pids
+-- Return the worker processes.
+select i.pid from {schema}.instance i
+
+-- name: neighbours_unowned
+-- Count the partitions without an owner.
+select count(*) from {schema}.partition p where p.owner is null
+
+-- name: neighbours_rows
+-- Count the parked rows of an aggregate.
+select count(*) from {schema}.parked k where k.aggregate_id = %s
+
+-- name: neighbours_parked
+-- Count all parked rows.
+select count(*) from {schema}.parked k
+
+-- name: neighbours_left
+-- Count the unfinished work: parked rows, aggregates with events in the log, and unread events.
+select (select count(*) from {schema}.parked) + (select count(*) from {schema}.spill) + (select sum(b.count) from {schema}.backlog b)
