@@ -24,6 +24,8 @@ class GrowthSizes:  # one field for each size of a line
     crowded: float  # of a turn of them
     open_transactions: tuple[int, int]  # beside a drain
     beside: int  # events of that drain, of a purge, and of the log that commands look at
+    handlers: int  # of one supervisor
+    troubled: int  # events that are delayed, fail or die
     behind: int  # events that a subscription lags
     subscriptions: int  # of one log
     commanded: int  # subscriptions that commands look at
@@ -94,6 +96,8 @@ FULL: Final = Sizes(
         crowded=3.0,
         open_transactions=(1_000, 5_000),
         beside=200_000,
+        handlers=10_000,
+        troubled=100_000,
         behind=1_000_000,
         subscriptions=50,
         commanded=200,
@@ -136,6 +140,8 @@ QUICK: Final = Sizes(
         crowded=0.5,
         open_transactions=(100, 500),
         beside=20_000,
+        handlers=1_000,
+        troubled=5_000,
         behind=40_000,
         subscriptions=10,
         commanded=20,

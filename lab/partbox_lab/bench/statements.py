@@ -55,6 +55,27 @@ def load_large(conn: Conn, schema: str, events: int, payload: int) -> None:
     conn.execute(query("bench_load_large", schema), {"events": events, "payload": payload})
 
 
+def load_troubled(conn: Conn, schema: str, events: int, aggregates: int, delay: float | None = None) -> None:
+    """Append records of a number of aggregates, which are due after `delay` seconds."""
+    conn.execute(query("bench_load_troubled", schema), {"events": events, "aggregates": aggregates, "delay": delay})
+
+
+def parked(conn: Conn, schema: str) -> int:
+    """Return the number of parked rows."""
+    return int(_number(conn, "bench_parked", schema))
+
+
+def make_due(conn: Conn, schema: str) -> None:
+    """Let all parked rows be due now."""
+    conn.execute(query("bench_make_due", schema), {})
+
+
+def fill_attempts(conn: Conn, schema: str, number: int) -> None:
+    """Insert attempts of records that are gone."""
+    conn.execute(query("bench_fill_attempts", schema), {"number": number})
+    conn.execute(query("bench_note_purged", schema), {"number": number})
+
+
 def leave_open(conn: Conn, number: int) -> None:
     """Prepare transactions that have an id, until this number of them is open."""
     ((there,),) = conn.execute(query("bench_prepared", "partbox"), {}).fetchall()
@@ -133,6 +154,12 @@ def dead(conn: Conn, schema: str) -> float:
     """Return the dead rows of the schema's tables that other sessions have flushed to the statistics."""
     _flush(conn, schema)
     return _number(conn, "bench_dead", schema)
+
+
+def entries_read(conn: Conn, schema: str) -> int:
+    """Return the number of rows and index entries of the log that ended sessions have read."""
+    _flush(conn, schema)
+    return int(_number(conn, "bench_entries_read", schema))
 
 
 def transactions(conn: Conn, schema: str) -> float:

@@ -243,3 +243,43 @@ select count(*) from pg_prepared_xacts
 begin;
 select pg_current_xact_id();
 prepare transaction %(name)s
+
+-- name: bench_load_troubled
+-- Insert records as bench_load does, spread over a number of aggregates. Each is due after `delay` seconds, or at once if that is null.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload, available_at)
+select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+       json_build_object('number', n, 'note', repeat('x', 150)), clock_timestamp() + make_interval(secs => %(delay)s::float8)
+  from generate_series(1, %(events)s::bigint) as n,
+       lateral (select 'order-' || n %% %(aggregates)s::bigint as key) as k
+
+-- name: bench_parked
+-- Count the parked rows.
+select count(*) from {schema}.parked
+
+-- name: bench_make_due
+-- Let all parked rows be due now. The partitions are locked first and get a new version, as a command does.
+with held as materialized (
+    select p.subscription, p.partition from {schema}.partition p order by p.subscription, p.partition for no key update
+), told as (
+    update {schema}.partition p set parked_version = p.parked_version + 1
+      from held where p.subscription = held.subscription and p.partition = held.partition
+)
+update {schema}.parked k set due_at = clock_timestamp()
+ where (select count(*) from held) > 0 and k.due_at is not null
+
+-- name: bench_fill_attempts
+-- Insert attempts of records that are gone.
+insert into {schema}.attempt (subscription, record_id, attempt, outcome)
+select 'default', n, 1, 'failed' from generate_series(1, %(number)s::bigint) n
+
+-- name: bench_note_purged
+-- Note that records up to this id have been purged.
+insert into {schema}.meta (key, value) values ('purged_id', %(number)s::bigint::text)
+    on conflict (key) do update set value = excluded.value
+
+-- name: bench_entries_read
+-- Count the rows and index entries of the log that sessions have read and flushed to the statistics.
+select coalesce((select sum(t.seq_tup_read) from pg_stat_all_tables t
+                  where t.schemaname = {schema_name} and t.relname like 'record%%'), 0)::float8
+       + coalesce((select sum(i.idx_tup_read) from pg_stat_all_indexes i
+                    where i.schemaname = {schema_name} and i.relname like 'record%%'), 0)::float8

@@ -3,6 +3,7 @@
 from partbox_lab.bench.group import LineSet
 from partbox_lab.bench.growth import (
     backlogs,
+    handlers,
     instances,
     open_transactions,
     pooled,
@@ -11,6 +12,7 @@ from partbox_lab.bench.growth import (
     records,
     starts,
     subscriptions,
+    trouble,
     upkeep,
 )
 
@@ -21,9 +23,11 @@ GROWTH = LineSet(
         instances.GROUP,
         pooled.GROUP,
         backlogs.GROUP,
+        handlers.GROUP,
         publishers.GROUP,
         open_transactions.GROUP,
         subscriptions.GROUP,
+        trouble.GROUP,
         upkeep.GROUP,
         rebalance.GROUP,
         starts.GROUP,

@@ -1,4 +1,4 @@
-"""Many subscriptions of one log, and a subscription far behind beside a live one."""
+"""Many subscriptions of one log, one far behind beside a live one, one of a single type, and one that begins now."""
 
 import time
 from collections.abc import Set
@@ -10,7 +10,7 @@ from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
 from partbox_lab.bench.group import LineGroup, Results
-from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle, ignore
+from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker, dawdle, ignore
 from partbox_lab.bench.idle_instances import IdleInstances, idle_instances, most
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import latencies, quantile
@@ -34,10 +34,17 @@ TYPES: Final = Budget(
     Direction.AT_MOST,
     0.3,
 )
+LATE: Final = Budget(
+    "subscription-late",
+    "rows and index entries read for a subscription from now on, per record of a log that nobody has read",
+    Direction.AT_MOST,
+    1,
+)
 RATE: Final = 100.0  # events per second
 OTHER: Final = "behind"
 TYPED: Final = "typed"
 NUMBER_OF_TYPES: Final = 10
+EVENTS: Final = 1_000  # of a subscription from now on
 TO_ARRIVE: Final = 60.0  # seconds
 
 
@@ -135,6 +142,27 @@ def _spent(database: BenchDatabase, name: str) -> float:
         return (node.spent() - before) / (time.monotonic() - began)
 
 
+def _late(database: BenchDatabase) -> Results:
+    """Count the rows and index entries of the log that are read until the events after it have arrived."""
+    records = database.sizes.growth.beside
+    database.fresh()
+    database.load(records)
+    before = statements.entries_read(database.conn, database.schema)
+    database.outbox().subscriptions.create(OTHER, "now")
+    notebook, arrived = Notebook(database.folder / "late"), list[Noted]()
+
+    def all_arrived() -> bool:
+        arrived.extend(notebook.new())
+        return len(arrived) >= EVENTS
+
+    with BenchNode(database, database.outbox(NoteTaker(notebook.path), OTHER), 1, subscription=OTHER):
+        statements.load(database.conn, database.schema, 1, EVENTS)
+        database.until(all_arrived, "delivering", TO_ARRIVE)
+    # A session publishes its statistics when it ends, so they are read after the node has stopped.
+    read = statements.entries_read(database.conn, database.schema) - before
+    yield Measured(LATE.name, read / records, f"{read:,} above {records:,} records, with {EVENTS:,} events after them")
+
+
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     if MANY.name in wanted:
         yield from _many(database)
@@ -142,6 +170,8 @@ def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
         yield from _behind(database)
     if TYPES.name in wanted:
         yield from _of_types(database)
+    if LATE.name in wanted:
+        yield from _late(database)
 
 
-GROUP: Final = LineGroup((MANY, BEHIND, TYPES), _measure)
+GROUP: Final = LineGroup((MANY, BEHIND, TYPES, LATE), _measure)
