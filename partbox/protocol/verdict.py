@@ -78,11 +78,12 @@ class Deferral:
 
 
 def judge_result(
-    policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None
+    policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None, text: str | None = None
 ) -> Verdict | None:
     """Decide what happens to an event after its handler returned or raised `result`. None means that it is done."""
     # There were `attempts` earlier attempts. `advice` is the answer of the handler's `on_error` to an exception. At
-    # most `limit` characters of an error's text are kept.
+    # most `limit` characters of an error's text are kept. `text` is the description of an exception, if it is there
+    # already.
     match result:
         case None | Done():
             return None
@@ -91,7 +92,7 @@ def judge_result(
                 seconds = min(delay_of(delay), MAX_DELAY)
             except BaseException as wrong:
                 # The application may have changed the delay after creating the outcome.
-                return _failure_verdict(policy, attempts, wrong, limit)
+                return _failure_verdict(policy, attempts, wrong, limit, describe(wrong, limit))
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
             blocks, text = policy.on_failure == "block", make_storable(reason, limit)
@@ -101,8 +102,10 @@ def judge_result(
                 policy, attempts + 1, None if reason is None else make_storable(text_of(reason), limit)
             )
         case BaseException():
-            return _follow_advice(policy, attempts, result, limit, advice)
-    return _failure_verdict(policy, attempts, build_outcome_error(result), limit)
+            text = describe(result, limit) if text is None else text
+            return _follow_advice(policy, attempts, result, limit, advice, text)
+    error = build_outcome_error(result)
+    return _failure_verdict(policy, attempts, error, limit, describe(error, limit))
 
 
 def build_outcome_error(result: object) -> TypeError:
@@ -111,20 +114,18 @@ def build_outcome_error(result: object) -> TypeError:
 
 
 def _follow_advice(
-    policy: FailurePolicy, attempts: int, error: BaseException, limit: int, advice: Advice
+    policy: FailurePolicy, attempts: int, error: BaseException, limit: int, advice: Advice, text: str
 ) -> Verdict | None:
     match advice:
         case Done() | Ignore():
             return None
         case Dead(reason=reason):
             return _dead_verdict(
-                policy,
-                attempts + 1,
-                describe(error, limit) if reason is None else make_storable(text_of(reason), limit),
+                policy, attempts + 1, text if reason is None else make_storable(text_of(reason), limit)
             )
         case RetryAfter(delay=delay):
-            return _retry_after(policy, attempts + 1, error, delay, limit)
-    return _failure_verdict(policy, attempts, error, limit)
+            return _retry_after(policy, attempts + 1, error, delay, limit, text)
+    return _failure_verdict(policy, attempts, error, limit, text)
 
 
 def _retry(
@@ -136,38 +137,34 @@ def _retry(
     return Verdict(RowState.RETRYING, attempts, min(delay, MAX_DELAY), policy.on_failure == "block", text, policy_error)
 
 
-def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
+def _retry_after(
+    policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int, text: str
+) -> Verdict:
     # The event is retried after the delay that the application asked for. If `delay` is not a delay, the retry policy
     # decides.
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
-        return _ask_policy(
-            policy,
-            attempts,
-            error,
-            f"{describe(error, limit)}; and its delay is invalid: {describe(wrong, limit)}",
-            limit,
-        )
-    return _retry(policy, attempts, seconds, describe(error, limit))
+        text = make_storable(f"{text}; and its delay is invalid: {describe(wrong, limit)}", limit)
+        return _ask_policy(policy, attempts, error, limit, text)
+    return _retry(policy, attempts, seconds, text)
 
 
 def _dead_verdict(policy: FailurePolicy, attempts: int, reason: str | None) -> Verdict:
     return Verdict(RowState.DEAD, attempts, None, policy.on_dead == "block", reason)
 
 
-def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException, limit: int) -> Verdict:
-    text = describe(error, limit)
+def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException, limit: int, text: str) -> Verdict:
     if isinstance(error, UNCHARGED_ERRORS):
         return _dead_verdict(policy, attempts, text)
     if isinstance(error, UnrecoverableError):
         return _dead_verdict(policy, attempts + 1, text)
     if isinstance(error, RetryAfterError):
-        return _retry_after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
-    return _ask_policy(policy, attempts + 1, error, text, limit)
+        return _retry_after(policy, attempts + 1, error, getattr(error, "delay", None), limit, text)
+    return _ask_policy(policy, attempts + 1, error, limit, text)
 
 
-def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
+def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, limit: int, text: str) -> Verdict:
     # The policy may be the application's own, so its answer counts only if it is a delay.
     policy_error: BaseException | None = None
     try:
@@ -178,8 +175,7 @@ def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text
         # The retry policy is application code. If it fails, the event must still get a verdict, so the fallback delay
         # applies.
         retry, delay, policy_error = True, FALLBACK_DELAY, wrong
-        text = f"{text}; and its retry policy failed: {describe(wrong, limit)}"
-    text = make_storable(text, limit)
+        text = make_storable(f"{text}; and its retry policy failed: {describe(wrong, limit)}", limit)
     return _retry(policy, attempts, delay, text, policy_error) if retry else _dead_verdict(policy, attempts, text)
 
 

@@ -188,33 +188,36 @@ class Endpoint:
     def judge_timeout(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
         """Decide the next state of an event whose handler ran over its timeout."""
         # The handler is given up. The circuit breaker is not asked, because it ends with the process.
-        return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])
+        return self._judge_traced(event, error, started, lambda text: self._judge_by_policy(event, error, text)[0])
 
     def _judge_traced(
-        self, event: DeliveredEvent, result: object, started: float | None, ask: Callable[[], Verdict | None]
+        self, event: DeliveredEvent, result: object, started: float | None, ask: Callable[[str | None], Verdict | None]
     ) -> Verdict | None:
+        raised = cast(BaseException, result) if issubclass(type(result), BaseException) else None
+        text: str | None = None
         try:
-            verdict = ask()
+            # An error is described once, for the verdict and the traceback.
+            text = None if raised is None else describe(raised, self._limit)
+            verdict = ask(text)
         except BaseException as wrong:
             # The result is an object of the application whose own methods fail.
             error = TypeError(f"the handler's result or error cannot be inspected ({type(wrong).__name__})")
             verdict = judge_result(self.handler, event.attempt - 1, error, self._limit)
         seconds = None if started is None else time.monotonic() - started
-        if not issubclass(type(result), BaseException):
+        if raised is None:
             failed = verdict is not None and verdict.state is not RowState.DEFERRED
             return replace(verdict, seconds=seconds) if verdict is not None and failed else verdict
-        raised = cast(BaseException, result)
         # The handler has not run, so there is neither traceback nor duration.
         if verdict is not None and issubclass(type(raised), NewerVersionError):
             return verdict
         if verdict is not None:
-            return replace(verdict, trace=trace_of(raised, self._limit), seconds=seconds)
+            return replace(verdict, trace=trace_of(raised, self._limit, text), seconds=seconds)
         if getattr(event, "ignored", False):
-            event.ignored = IgnoredEvent(event.id, event.attempt, describe(raised, self._limit), seconds)
+            event.ignored = IgnoredEvent(event.id, event.attempt, text or "", seconds)
         return None
 
     def _judge_result(
-        self, event: DeliveredEvent, result: object, started: float | None, *, counts_failure: bool
+        self, event: DeliveredEvent, result: object, started: float | None, text: str | None, *, counts_failure: bool
     ) -> Verdict | None:
         attempts = event.attempt - 1
         # Ask type(result), because `__class__` of the application's object may return anything or fail.
@@ -229,7 +232,7 @@ class Endpoint:
             verdict = judge_result(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
             self._newer_versions.warn(event, result, self.handler.name, verdict)
             return verdict
-        verdict, advice = self._judge_by_policy(event, result)
+        verdict, advice = self._judge_by_policy(event, result, text)
         if self.handler.circuit is None:
             return verdict
         if not is_outage(result, self.handler.circuit):
@@ -254,10 +257,13 @@ class Endpoint:
         # own would keep the circuit open forever.
         return self._circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)
 
-    def _judge_by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
-        # The circuit breaker is not asked. The advice of `on_error` is returned too.
+    def _judge_by_policy(
+        self, event: DeliveredEvent, error: BaseException, text: str | None
+    ) -> tuple[Verdict | None, Advice]:
+        # The circuit breaker is not asked. The advice of `on_error` is returned too. `text` describes the error, if it
+        # is there already.
         advice = self._ask_on_error(event, error)
-        verdict = judge_result(self.handler, event.attempt - 1, error, self._limit, advice)
+        verdict = judge_result(self.handler, event.attempt - 1, error, self._limit, advice, text)
         if verdict is not None and (policy_error := verdict.policy_error) is not None:
             text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
             name, details = self.handler.name, (FALLBACK_DELAY, type(policy_error).__name__, policy_error)

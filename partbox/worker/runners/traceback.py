@@ -35,6 +35,7 @@ _CALLER_DIRS = tuple(f"{_PARTBOX}{room}{os.sep}" for room in ("worker", "handler
 _frames: Final = vars(BaseException)["__traceback__"].__get__
 
 Link = tuple[BaseException, str]
+FrameSummary = tuple[str, int, str]  # the file, the line and the function
 
 
 def find_application_frames(error: BaseException) -> TracebackType | None:
@@ -45,16 +46,15 @@ def find_application_frames(error: BaseException) -> TracebackType | None:
     return frames
 
 
-def trace_of(error: BaseException, limit: int) -> str | None:
+def trace_of(error: BaseException, limit: int, described: str | None = None) -> str | None:
     """Return the last `limit` characters of the error's traceback as text, or None without application code."""
     # The text can be stored. Causes come first as far as they fit. The result is None if no frame belongs to the
-    # application, and for events that partbox itself finds undecodable or unroutable.
+    # application, and for events that partbox itself finds undecodable or unroutable. `described` is the description
+    # of the error, if it is there already.
     try:
-        return (
-            None
-            if _is_partbox_error(error)
-            else _keep_last_characters(clean_text(_format_chain(error, limit)), limit) or None
-        )
+        if _is_partbox_error(error):
+            return None
+        return _keep_last_characters(_format_chain(error, limit, described), limit) or None
     except BaseException:
         # A metaclass of the application, or a file that is no text. SystemExit too.
         return None
@@ -68,7 +68,7 @@ def _is_partbox_error(error: BaseException) -> bool:
     return not last or str.startswith(_file_of(last[0]), _PARTBOX)
 
 
-def _format_chain(error: BaseException, limit: int) -> str:
+def _format_chain(error: BaseException, limit: int, described: str | None) -> str:
     # At most `limit` characters are returned.
     # The causes come first, as far as they fit. The result is "" if there are no frames.
     texts: list[str] = []
@@ -81,7 +81,7 @@ def _format_chain(error: BaseException, limit: int) -> str:
             seen.add(id(each))
             frames = find_application_frames(each)
             has_frames = has_frames or frames is not None
-            texts.append(_format_error(each, frames, limit) + link)
+            texts.append(_format_error(each, frames, limit, described if each is error else None) + link)
             room -= len(texts[-1])
             waiting.extend(_list_causes(each))
     return "".join(reversed(texts)) if has_frames else ""
@@ -96,17 +96,16 @@ def _list_causes(error: BaseException) -> Iterator[Link]:
         yield context, DURING_CONTEXT
 
 
-def _format_error(error: BaseException, frames: TracebackType | None, limit: int) -> str:
-    message = f"{_describe_error(error, min(MAX_MESSAGE, limit // 4))}\n"
+def _format_error(error: BaseException, frames: TracebackType | None, limit: int, described: str | None) -> str:
+    message = f"{_describe_error(error, min(MAX_MESSAGE, limit // 4), described)}\n"
     if frames is None:
         return message
-    last = deque(_list_frames(frames), MAX_FRAMES)
-    return TRACEBACK_HEAD + "".join(StackSummary.from_list(map(_summarize_frame, last)).format()) + message
+    return _format_frames(tuple(map(_summarize_frame, deque(_list_frames(frames), MAX_FRAMES)))) + message
 
 
-def _describe_error(error: BaseException, most: int) -> str:
+def _describe_error(error: BaseException, most: int, described: str | None) -> str:
     try:
-        message = describe(error, most + 1)
+        message = described or describe(error, most + 1)
     except BaseException:
         return "(an error that cannot be described)"
     return message if len(message) <= most else f"{message[:most]}…"
@@ -120,18 +119,22 @@ def _list_frames(frames: TracebackType | None) -> Iterator[TracebackType]:
         frames = frames.tb_next
 
 
-def _summarize_frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
-    code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
-    file = _file_of(frames)
+def _summarize_frame(frames: TracebackType) -> FrameSummary:
+    return _file_of(frames), frames.tb_lineno or 0, frames.tb_frame.f_code.co_name
+
+
+# Most errors come from few places of the code. To ask the system for a file also gives the interpreter to another
+# thread, which costs more than the rest of a traceback.
+@lru_cache(maxsize=100)
+def _format_frames(frames: tuple[FrameSummary, ...]) -> str:
+    """Return the head of a traceback and its frames as text that can be stored."""
+    shown = [(file, number, name, _read_code_line(file, number)) for file, number, name in frames]
+    return clean_text(TRACEBACK_HEAD + "".join(StackSummary.from_list(shown).format()))
+
+
+def _read_code_line(file: str, number: int) -> str:
     # Read regular files only: any other file may never end, or block the reader.
-    line = linecache.getline(file, number).strip()[:MAX_CODE_LINE] if _is_regular_file(file) else ""
-    return file, number, code.co_name, line
-
-
-# To ask the system gives the interpreter to another thread, which costs more than the rest of a traceback.
-@lru_cache(maxsize=1_000)
-def _is_regular_file(path: str) -> bool:
-    return os.path.isfile(path)
+    return linecache.getline(file, number).strip()[:MAX_CODE_LINE] if os.path.isfile(file) else ""
 
 
 def _file_of(frames: TracebackType) -> str:
