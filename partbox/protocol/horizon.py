@@ -90,7 +90,8 @@ class Horizon:
         for xid in snapshot.xip:
             # A bound is fixed when the transaction is first listed and must not rise: the transaction may have drawn
             # ids since.
-            self._bounds.setdefault(xid, self._find_bound(xid))
+            if xid not in self._bounds:
+                self._bounds[xid] = self._find_bound(xid)
         listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
         return Page(snapshot.text, self._find_bound(snapshot.xmax), listed, is_complete)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from partbox.db.blocking import Row, array_literal, fetch
+from partbox.db.blocking import Row, fetch, integer_array
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
 from partbox.protocol.bell import flag_seconds_left
@@ -38,7 +38,7 @@ def build_parameters(conn: Conn, open_xids: Iterable[int] = ()) -> Mapping[str, 
     # They serve any statement that includes the check.
     # `open_xids` holds the transactions of the last snapshot.
     sequence, _ = server_incarnation.incarnation_of(conn)
-    return {"listed": array_literal(open_xids), "life": sequence, "bell": bell.bell_of(conn)}
+    return {"listed": integer_array(open_xids), "life": sequence, "bell": bell.bell_of(conn)}
 
 
 def build_result(conn: Conn, columns: Row) -> IdleCheck:

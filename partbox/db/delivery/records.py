@@ -152,8 +152,8 @@ def _shared_parameters(page: Page | None) -> dict[str, object]:
     return {
         "snapshot": page.snapshot if page else None,
         "settled": page.settled_id if page else None,
-        "listed": array_literal(xid for xid, _ in page.listed_bounds) if page else "{}",
-        "bounds": array_literal(bound for _, bound in page.listed_bounds) if page else "{}",
+        "listed": integer_array(xid for xid, _ in page.listed_bounds) if page else "{}",
+        "bounds": integer_array(bound for _, bound in page.listed_bounds) if page else "{}",
     }
 
 
@@ -162,9 +162,9 @@ def _own_parameters(bases: Mapping[Page, int]) -> dict[str, str]:
     return {
         "own_snapshots": array_literal(base.snapshot for base in bases),
         "own_settled": array_literal(base.settled_id for base in bases),
-        "own_of": array_literal(number for number, _, _ in listed),
-        "own_listed": array_literal(xid for _, xid, _ in listed),
-        "own_bounds": array_literal(bound for _, _, bound in listed),
+        "own_of": integer_array(number for number, _, _ in listed),
+        "own_listed": integer_array(xid for _, xid, _ in listed),
+        "own_bounds": integer_array(bound for _, _, bound in listed),
     }
 
 
