@@ -115,8 +115,9 @@ def derive_status(facts: DeliveryFacts) -> DeliveryStatus:
     # consumed. The view `delivery` then contains the delivery of a consumed record, unless the record did not concern
     # the subscription.
     status = _derive_consumed(facts) if facts.consumed and facts.parked is None else _derive_unfinished(facts)
-    last = facts.history[-1] if facts.history else None
-    return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))
+    if not facts.history:
+        return status
+    return replace(status, history=facts.history, attempts=status.attempts or facts.history[-1].attempt)
 
 
 def _derive_consumed(facts: DeliveryFacts) -> DeliveryStatus:
