@@ -130,7 +130,7 @@ select pg_is_in_recovery(),
                           and m.value = m.tableoid::text || ' '
                                         || to_regclass(quote_ident({schema_name}) || '.record_pkey')::oid::text)
        and not exists (select from {schema}.partition p
-                        where pg_snapshot_xmax(p.snapshot) > pg_snapshot_xmax(pg_current_snapshot())),
+                        where pg_snapshot_xmax(p.snapshot) > (select pg_snapshot_xmax(pg_current_snapshot()))),
        has_sequence_privilege({sequence}, 'SELECT') or has_sequence_privilege({sequence}, 'USAGE'),
        not coalesce(mark.fresh, false)
   from (values (true)) as always
