@@ -1,8 +1,10 @@
 -- name: unread
--- Other queries contain this query. It selects the records of partition `p` that its saved cursor has not passed.
-select from {schema}.record r
+-- Other queries contain this query. It selects the records of partition `p` that its saved cursor has not passed. A long snapshot is
+-- stored out of line. It is read once here, and not again for each record above the floor.
+select from (select case when p.floor_id < p.last_id then p.snapshot::text::pg_snapshot end as snapshot offset 0) saved
+ cross join {schema}.record r
  where r.partition = p.partition and r.id > least(p.floor_id, p.last_id)
-       and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot))
+       and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, saved.snapshot))
 
 -- name: outstanding
 -- The query returns the unfinished work of a subscription, as it is saved, in one row: whether the subscription is paused; whether there

@@ -4,10 +4,13 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.parti
        least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), 'pending', 0, null
   from {schema}.partition c
  cross join lateral (
+       -- A long snapshot is stored out of line. It is read once here, and not again for each record.
+       select case when c.floor_id < c.last_id then c.snapshot::text::pg_snapshot end as snapshot offset 0) saved
+ cross join lateral (
        (select id, event_id, event_type, aggregate_type, aggregate_id, partition, created_at
           from {schema}.record
          where partition = c.partition and id > greatest(least(c.floor_id, c.last_id), %(after)s) and id <= c.last_id
-               and not pg_visible_in_snapshot(xid, c.snapshot)
+               and not pg_visible_in_snapshot(xid, saved.snapshot)
          order by id limit %(limit)s)
        union all
        (select id, event_id, event_type, aggregate_type, aggregate_id, partition, created_at

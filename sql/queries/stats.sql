@@ -107,9 +107,12 @@ with chosen as materialized (
            late_parked.age as parked_age
       from above c
      cross join lateral (
+           -- A long snapshot is stored out of line. It is read once here, and not again for each record.
+           select case when c.floor_id < c.last_id then c.snapshot::text::pg_snapshot end as snapshot offset 0) saved
+     cross join lateral (
            select count(*) as range,
-                  count(*) filter (where not pg_visible_in_snapshot(xid, c.snapshot)) as count,
-                  min(created_at) filter (where not pg_visible_in_snapshot(xid, c.snapshot)) as created_at
+                  count(*) filter (where not pg_visible_in_snapshot(xid, saved.snapshot)) as count,
+                  min(created_at) filter (where not pg_visible_in_snapshot(xid, saved.snapshot)) as created_at
              from (select xid, created_at from {schema}.record
                     where partition = c.partition and id > c.floor_id and id <= c.last_id and c.floor_id < c.last_id
                     order by id desc limit %(limit)s + 1) read
