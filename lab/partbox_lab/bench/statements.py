@@ -122,6 +122,11 @@ def owned(conn: Conn, schema: str) -> int:
     return int(_number(conn, "bench_owned", schema))
 
 
+def passed(conn: Conn, schema: str, subscription: str) -> bool:
+    """Return True if each partition of the subscription has an owner and a saved cursor that has passed its records."""
+    return bool(_number(conn, "bench_passed", schema, subscription=subscription))
+
+
 def gathered(conn: Conn, schema: str, members: Sequence[str]) -> bool:
     """Return True if there is an instance for each member, each owns partitions, and none is unowned."""
     values = {"members": len(members), "subscriptions": [*set(members)]}

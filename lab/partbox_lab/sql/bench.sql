@@ -58,6 +58,13 @@ select p.partition, p.owner, p.epoch from {schema}.partition p where p.owner is 
 -- Count the owned partitions.
 select count(*) from {schema}.partition p where p.owner is not null
 
+-- name: bench_passed
+-- Return true if each partition of the subscription has an owner, and no record above its cursor.
+select not exists (select from {schema}.partition p
+                    where p.subscription = %(subscription)s
+                          and (p.owner is null
+                               or exists (select from {schema}.record r where r.partition = p.partition and r.id > p.last_id)))
+
 -- name: bench_gathered
 -- Return true if the subscriptions have the given number of instances, each instance owns a partition, and each
 -- partition has an owner.
