@@ -61,6 +61,17 @@ def test_a_bound_stays_as_it_was_when_the_transaction_was_first_seen():
     )
 
 
+def test_the_bound_of_an_open_transaction_is_found_once_however_many_polls_list_it(monkeypatch):
+    found, find = list[int](), Horizon._find_bound
+    monkeypatch.setattr(Horizon, "_find_bound", lambda made, xid: found.append(xid) or find(made, xid))
+    made, polls = horizon((10, 100)), 5
+    for number in range(polls):
+        seen = snapshot(1_000 + number, *range(20, 620))
+        made.share_page(seen, made.build_page(seen))
+    # Each poll also finds the bound of the transactions that come after it.
+    assert len(found) == 600 + polls
+
+
 def test_a_fence_that_knows_no_more_ids_is_dropped_and_the_older_kept():
     made = horizon((10, 100), (20, 100))
     assert made.build_page(snapshot(15)).floor == 100
