@@ -29,9 +29,10 @@ begin
     if not dry_run then
         perform set_config('synchronous_commit', 'off', true);
     end if;
-    execute format('select array_agg(old.ctid), array_agg(old.record_id)'
+    -- A scan of a range of ctids reads in their order, and ends at the limit. A sort would read the whole stretch in every step.
+    execute format('select array_agg(old.ctid order by old.ctid), array_agg(old.record_id order by old.ctid)'
                    ' from (select i.ctid, i.record_id from %s i where i.ctid > $2 and i.ctid < $3 and i.record_id <= $1'
-                   ' order by i.ctid limit $4) old', path)
+                   ' limit $4) old', path)
        into found, ids
       using purged, format('(%s,%s)', place[1], place[2])::tid, format('(%s,0)', place[1] + stretch)::tid, batch;
 

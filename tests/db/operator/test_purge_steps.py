@@ -90,6 +90,27 @@ def test_a_purge_step_among_many_attempts_reads_only_its_own_range_of_ids(conn):
     assert conn.execute(used).fetchone() == before
 
 
+@pytest.mark.parametrize("kind", ["attempt", "keys"])
+def test_the_steps_of_a_purge_read_each_row_about_once(conn, kind):
+    """Each step sorted the rows of a thousand blocks to find the first ones: 100,000 attempts were read 100 times."""
+    counts_at_once(conn)
+    rows = 20_000
+    conn.execute(OTHERS[kind].replace("2000", str(rows)).replace("g % 2", "1").encode())
+    conn.execute("insert into partbox.meta (key, value) values ('purged_id', %s)", [str(rows)])
+    table, limits = ("attempt", {"table": kind}) if kind in HISTORY else ("idempotency", {})
+    read = f"select seq_tup_read from pg_stat_user_tables where relid = 'partbox.{table}'::regclass".encode()
+    conn.execute("select pg_stat_force_next_flush()")
+    before, place, deleted = conn.execute(read).fetchone()[0], list(steps.START_POSITION), 0
+    while place is not None:
+        step = steps.run_step(
+            conn, "history" if limits else kind, SCHEMA, place, retain=30 * DAY, batch=500, dry_run=False, **limits
+        )
+        place, deleted = step.next_place, deleted + step.deleted
+    conn.execute("select pg_stat_force_next_flush()")
+    assert deleted == rows
+    assert rows <= conn.execute(read).fetchone()[0] - before <= 2 * rows
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, planted, kind):
     """Of attempts those go whose records are gone, and above what was purged nothing is looked for."""
