@@ -348,6 +348,8 @@ class Intake:
         partition.parked.ahead_ids = {id for id in partition.parked.ahead_ids if id > last_id}
         for key in partition.parked.chains:
             self._state.schedule_wakeup(partition, key)
+        if partition.parked.early_ids:
+            self._state.early_partitions.add(partition.number)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
         """Finish an event or set it aside in a database row, if it must not run now. Return True if it must not."""

@@ -293,6 +293,7 @@ class ParkedScheduler:
         """Return the queried rows whose events may run now, and True if all of the events may run."""
         # The rows are from the query for due rows. A row that was parked and saved during the query is in memory
         # already, and is left out.
+        early_ids = set(asked.early_ids)
         for number, partition in asked.partitions.items():
             for id in asked.early_ids:
                 partition.parked.early_ids.pop(id, None)
@@ -307,6 +308,13 @@ class ParkedScheduler:
         # An accused row runs alone, so it is admitted first. Otherwise it would wait for all others.
         accused_first = sorted(due, key=lambda each: not each.row.is_accused)
         admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
+        # Such a row may be due in a day only, so it is asked for again: when its record was read, when its trial may
+        # begin, or when its payload may fit.
+        for each in stored:
+            if each.record_id in early_ids and each.record_id not in admitted_ids:
+                asked.partitions[each.partition].parked.early_ids[each.record_id] = None
+                if each.record_id in left_out:
+                    self._state.early_partitions.add(each.partition)
         return [each for each in due if each.row.id in admitted_ids], len(admitted_ids) == len(due)
 
     # The lock guards the parked rows.
