@@ -124,7 +124,8 @@ def _build_sink(each: SinkTraffic) -> dict[str, Any]:
 
 
 def _build_limit(each: HandlerLimit) -> dict[str, Any]:
-    return build_plain(each, "by", "waiting", "waited", name=each.handler, label=cut_text(each.handler)) | {
+    names = ("name", "kind", "handler", "value", "by", "waiting", "waited", "open_for")
+    return build_plain(each, *names, label=cut_text(each.name)) | {
         "rate": each.rate_text,
         "at_once": each.at_once_text,
         "values": [build_plain(worst, "value", "waiting") for worst in each.values],

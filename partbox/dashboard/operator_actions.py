@@ -50,11 +50,9 @@ class OperatorActions:
             "subscription/pause": lambda params: _build_answer(switch.pause(params.subscription)),
             "subscription/resume": lambda params: _build_answer(switch.resume(params.subscription)),
             "limit/set": lambda params: _build_answer(
-                limited.set(params.handler, rate=params.rate, at_once=params.at_once, subscription=params.subscription)
+                limited.set(rate=params.rate, at_once=params.at_once, **_find_limit_address(params))
             ),
-            "limit/reset": lambda params: _build_answer(
-                limited.reset(params.handler, subscription=params.subscription)
-            ),
+            "limit/reset": lambda params: _build_answer(limited.reset(**_find_limit_address(params))),
         }
         self.bulk_actions: dict[str, Callable[..., int]] = {
             "dead/replay-all": dead.replay_all,
@@ -138,6 +136,12 @@ def _format_object(each: OperatorAction) -> str:
     told = [f"{name.replace('_', ' ')} {value}" for name, value in others.items()]
     records = [f"record{'s' if len(ids) > 1 else ''} {format_names(ids, FEW)}"] if ids else []
     return cut_text("; ".join([*records, *told]), LONG) or ""
+
+
+def _find_limit_address(params: ActionParams) -> dict[str, Any]:
+    # The arguments that name the handler, value, event type or tenant.
+    named = {"handler": params.handler or None, "value": params.value}
+    return named | {"event_type": params.event_type, "tenant": params.tenant, "subscription": params.subscription}
 
 
 def _build_dead(each: DeadRecord) -> Plain:

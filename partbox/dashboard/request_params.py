@@ -32,6 +32,9 @@ class ActionParams(BaseModel):
     handler: Text = ""
     rate: Text | None = None
     at_once: Text | None = None
+    value: Text | None = None
+    event_type: Text | None = None
+    tenant: Text | None = None
 
 
 def parse_action_params(body: bytes) -> ActionParams:

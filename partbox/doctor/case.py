@@ -241,7 +241,8 @@ def find_idle_processes(cluster: Cluster) -> set[UUID]:
 def _is_limited(process: Instance) -> bool:
     # A living process reports every two seconds that a limit on handlers holds back events, so an old report proves
     # nothing.
-    return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)
+    waits = any(each.waiting for each in process.limits) or any(each.waiting for each in process.held)
+    return waits and (process.limits_age or 0.0) < REPORT_AGE_LIMIT
 
 
 def measure_stall(each: PartitionStats) -> float:

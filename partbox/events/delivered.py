@@ -89,13 +89,13 @@ class DeliveredEvent(Generic[Payload_co]):
     # Fields are decoded on access. A `DeliveredEvent[OrderPlaced]` has an OrderPlaced as payload. `record` is the row
     # as read from the log, with the columns of `partbox.events.record`.
 
-    __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
+    __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_keys", "parked", "record")
 
     # Set when the event has failed and its error does not matter. Unset before, because most events never need it.
     ignored: Any
-    # The key of the queue in which the event waits for a permit, set when its limit is known. Most handlers have no
-    # limit.
-    limit_key: Any
+    # The values by which limits and circuits divide the event, set when its handler is known to have any. Most handlers
+    # have none.
+    limit_keys: Any
 
     def __init__(self, record: Row, claim: ClaimContext, attempt: int = 1, parked: Any = None) -> None:
         self.record = record

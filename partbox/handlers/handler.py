@@ -12,7 +12,7 @@ from partbox.handlers.argument_plan import ArgumentPlan, HandlerInput, format_an
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
 from partbox.handlers.unroutable import Unroutable, unroutable_of
-from partbox.protocol.limits import Limit
+from partbox.protocol.limits import By, Limit
 from partbox.protocol.outage import ErrorNames, Errors
 from partbox.protocol.retry import RetryPolicy
 
@@ -54,7 +54,8 @@ class Handler(HandlerBase):
     # `call` takes an event in any case, and after it the connection or session of its `transaction`, unless that is
     # Django's. The call returns an outcome, or an awaitable of an outcome if `is_async`. `max_attempts` None means no
     # limit. `timeout` is in seconds, None means none. `circuit` has the errors that say that the downstream is away,
-    # beside DownstreamUnavailable; None means no circuit. `newer` returns the outcome of an event that is too new.
+    # beside DownstreamUnavailable; None means no circuit. With `circuit_by` there is a circuit for each value of it.
+    # `newer` returns the outcome of an event that is too new.
 
     is_async: bool
     retry: RetryPolicy
@@ -63,6 +64,7 @@ class Handler(HandlerBase):
     on_dead: Blocking
     timeout: float | None
     circuit: Errors | None
+    circuit_by: By | None = None
     on_error: OnError | None = None
     transactional: Transactional = False
     limit: Limit
@@ -123,6 +125,8 @@ class Registration(HandlerBase):
             errors = None if circuit is None else ErrorNames((*circuit, *more)).import_errors()
         except ValueError as error:
             raise RegistrationError(f"the circuit of {label or self.label} cannot be made: {error}") from None
+        if errors is None and "circuit" in self.options and "circuit_by" in options:
+            raise RegistrationError(f'{label or self.label} has circuit_by and circuit="off": leave out one of them')
         base_fields = {each.name: getattr(self, each.name) for each in fields(HandlerBase)}
         must_await = is_async(self.call)
         self._check_guess()

@@ -31,7 +31,10 @@ class Options(TypedDict, total=False):
     `limit_by` returns a str, int, bool, UUID, Enum, None, or a tuple of such values. For any other value, and if the
     function fails, the value is None. The function is called once for each event that is read, by the threads that run
     handlers, so it must be quick. One call of a batch handler is one list, whose events have the same value. A
-    transactional handler has no limits."""
+    transactional handler has no limits.
+
+    `circuit_by` takes the same forms, and gives each value a circuit of its own: a customer whose endpoint is away
+    holds up no other customer."""
 
     name: str  # for logs, metrics and `partbox handlers`; by default module and function
     retry: RetryPolicy | str
@@ -45,7 +48,10 @@ class Options(TypedDict, total=False):
     circuit_on: CircuitErrors
     rate: str  # "100/s", "6000/m", "5/h"
     at_once: int
-    limit_by: By  # "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event
+    limit_by: (
+        By  # "tenant_id", "aggregate_id", "event_type", "aggregate_type", a header's name, or a function of the event
+    )
+    circuit_by: By
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -88,6 +94,10 @@ def _build_check(is_valid: Callable[[Any], bool], form: str) -> Callable[[Any], 
     return check
 
 
+_check_division = _build_check(
+    lambda value: callable(value) or (isinstance(value, str) and bool(value)),
+    'give "tenant_id", "aggregate_id", "event_type", "aggregate_type", a header\'s name, or a function of the event',
+)
 _blocking = _build_check(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
@@ -104,8 +114,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "circuit_on": outage.parse_error_names,
     "rate": rate_of,
     "at_once": _build_check(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
-    "limit_by": _build_check(
-        lambda value: callable(value) or (isinstance(value, str) and bool(value)),
-        'give "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event',
-    ),
+    "limit_by": _check_division,
+    "circuit_by": _check_division,
 }

@@ -298,7 +298,7 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
         if limit != known_limit:
             raise RegistrationError(
                 f"{first.label} and {each.label} have the same name but different limits, and a limit belongs to a "
-                "name: give both the same rate, at_once and limit_by, or one of them another name, as in "
+                "name: give both the same rate, at_once, limit_by and circuit_by, or one of them another name, as in "
                 'name="charge-again"'
             )
 

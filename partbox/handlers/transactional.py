@@ -13,7 +13,7 @@ from partbox.handlers.annotations import annotations_of
 
 Transactional = bool | Literal["sqlalchemy", "django"]
 
-LIMITS = ("rate", "at_once", "limit_by")
+LIMITS = ("rate", "at_once", "limit_by", "circuit_by")
 UNTYPED = (Parameter.empty, Any, object)
 ALLOWED_VALUES = 'use True, "sqlalchemy" or "django"'
 SQLALCHEMY = ("SQLAlchemy", "sqlalchemy.orm", "sqlalchemy")

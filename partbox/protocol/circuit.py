@@ -6,14 +6,22 @@ opens the circuit, however often it fails. While the circuit is open, no handler
 time. The first probe starts after `FIRST_PROBE` seconds, and each failed probe doubles the pause, up to
 `LONGEST_PAUSE`. The first success of any event closes the circuit and resets the breaker.
 
+With `circuit_by` a handler has one circuit for each value, such as each customer (`ValueCircuits`). It opens after
+`VALUE_FAILURES` failures without a success in between, of whatever events, because a value may have a single key.
+
 Times are monotonic seconds. The caller holds a lock for every call, except to read `has_failures`."""
 
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 KEYS = 10  # different aggregate keys
+VALUE_FAILURES = 3  # failures of a value, or probes of it that end with other errors
 FIRST_PROBE = 1.0  # seconds from the opening to the first probe
 LONGEST_PAUSE = 30.0  # seconds between a failed probe and the next probe, at most
+VALUE_PAUSE = 300.0  # the same for a value: there may be thousands, and each probe takes the place of another event
+MAX_VALUES = 4_096  # values of one handler whose failures are remembered
 PROBE_LOST = 30.0  # seconds without a report after which a probe counts as lost
 SOON = 0.05  # seconds: the shortest delay, used if a probe is due already
 
@@ -24,11 +32,14 @@ class Circuit:
 
     # `has_failures` is True while the circuit is open, or if there were failures since the last success. While
     # `has_failures` is False, callers need neither ask for admission nor report successes. `probe_lost` is the time in
-    # seconds to wait for a probe (a trial call), for example the handler's timeout.
+    # seconds to wait for a probe (a trial call), for example the handler's timeout. `of_value` means that it is the
+    # circuit of a single value. `opened_at` is the time at which it opened last.
 
     probe_lost: float = PROBE_LOST
+    of_value: bool = False
     is_open: bool = False
     has_failures: bool = False
+    opened_at: float = 0.0
     _failing_keys: set[Hashable] = field(default_factory=set)
     # Keys of probes that ended with other errors since the last probe that failed.
     _other_error_keys: set[Hashable] = field(default_factory=set)
@@ -45,15 +56,15 @@ class Circuit:
         # trial call) is attributed to the probe.
         if self.is_open:
             if self._is_probe(started):
-                self._pause = min(2 * self._pause, LONGEST_PAUSE)
+                self._pause = min(2 * self._pause, VALUE_PAUSE if self.of_value else LONGEST_PAUSE)
                 self._next_probe, self._probing_since = now + self._pause, None
                 self._other_error_keys.clear()
             return False
         self.has_failures = True
         self._failing_keys.add(key)
-        if not unavailable and len(self._failing_keys) < KEYS:
+        if not unavailable and len(self._failing_keys) < self._threshold:
             return False
-        self.is_open, self._next_probe = True, now + self._pause
+        self.is_open, self.opened_at, self._next_probe = True, now, now + self._pause
         return True
 
     def note_success(self) -> bool:
@@ -81,7 +92,7 @@ class Circuit:
         if self.is_open and self._is_probe(started):
             self._probing_since = None
             self._other_error_keys.add(key)
-            if len(self._other_error_keys) >= KEYS:
+            if len(self._other_error_keys) >= self._threshold:
                 return self.note_success()
         return False
 
@@ -92,10 +103,14 @@ class Circuit:
         # The trial call (probe) finds out whether the downstream service is back.
         if not self.is_open:
             return True
-        if self._next_probe_at() > now:
+        if self.next_probe_at() > now:
             return False
-        self._probing_since = now
+        self.begin_probe(now)
         return True
+
+    def begin_probe(self, now: float) -> None:
+        """Record that a call starts at `now` to find out whether the downstream service is back."""
+        self._probing_since = now
 
     def compute_delay(self, now: float) -> float:
         """Return the seconds, never 0, by which to delay an event while the circuit is open."""
@@ -104,13 +119,74 @@ class Circuit:
         if not self.is_open:
             return SOON
         if self._probing_since is not None:
-            return min(self._pause, max(self._next_probe_at() - now, SOON))
+            return min(self._pause, max(self.next_probe_at() - now, SOON))
         return max(self._next_probe - now, SOON)
 
-    def _next_probe_at(self) -> float:
+    def next_probe_at(self) -> float:
+        """Return the time at which the next trial call may start while the circuit is open."""
         if self._probing_since is None:
             return self._next_probe
         return self._probing_since + self.probe_lost
 
+    @property
+    def _threshold(self) -> int:
+        return VALUE_FAILURES if self.of_value else KEYS
+
     def _is_probe(self, started: float | None) -> bool:
         return self._probing_since is not None and (started is None or started >= self._probing_since)
+
+
+class OpenCircuit(NamedTuple):
+    """The circuit of a value that is open: since when, and the time of its next probe."""
+
+    value: Hashable
+    opened_at: float
+    probe_at: float
+
+
+class ValueCircuits:
+    """The circuits of one handler in one process, one for each value, such as each customer. Each has failures.
+
+    Beyond `MAX_VALUES` values the one that failed the longest ago is forgotten, a closed one if there is one. A
+    forgotten circuit starts anew."""
+
+    def __init__(self, probe_lost: float) -> None:
+        self._probe_lost = probe_lost
+        # The value that failed last is the last one.
+        self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._circuits)
+
+    def find(self, value: Hashable) -> Circuit | None:
+        """Return the circuit of a value, or None if the value had no failure since its last success."""
+        return self._circuits.get(value)
+
+    def ensure(self, value: Hashable) -> tuple[Circuit, Hashable]:
+        """Return the circuit of a value that fails, and the value whose open circuit was forgotten for it, if any."""
+        # Without a forgotten open circuit the second value is that of the circuit itself.
+        found, forgotten = self._circuits.get(value), value
+        if found is None:
+            if len(self._circuits) >= MAX_VALUES:
+                closed = next((each for each, circuit in self._circuits.items() if not circuit.is_open), None)
+                oldest = next(iter(self._circuits)) if closed is None else closed
+                forgotten = oldest if self._circuits.pop(oldest).is_open else value
+            found = self._circuits[value] = Circuit(self._probe_lost, of_value=True)
+        self._circuits.move_to_end(value)
+        return found, forgotten
+
+    def drop_healthy(self, value: Hashable) -> None:
+        """Forget the circuit of a value that has no failures any more."""
+        if (found := self._circuits.get(value)) is not None and not found.has_failures:
+            del self._circuits[value]
+
+    def find_open(self, value: Hashable) -> OpenCircuit | None:
+        """Return the circuit of a value if it is open, else None."""
+        found = self._circuits.get(value)
+        return (
+            OpenCircuit(value, found.opened_at, found.next_probe_at()) if found is not None and found.is_open else None
+        )
+
+    def list_open(self) -> Iterator[OpenCircuit]:
+        """Return the open circuits, the one that failed the longest ago first."""
+        return (each for value in self._circuits if (each := self.find_open(value)) is not None)

@@ -1,4 +1,4 @@
-"""Convert the results of an application's `limit_by` into plain values by which a limit divides events."""
+"""Convert the results of an application's `limit_by` or `circuit_by` into plain values that divide events."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -16,16 +16,17 @@ DEPTH: Final = 4  # tuples inside tuples
 
 
 class UnfitValueError(TypeError):
-    """Raised if `limit_by` returned a value, such as a list, by which a rate limit cannot group events."""
+    """Raised if `limit_by` or `circuit_by` returned a value, such as a list, that cannot group events."""
 
 
 def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
-    """Convert a result of `limit_by` into a plain value that groups events. Raise UnfitValueError if it cannot."""
+    """Convert a result of `limit_by` or `circuit_by` into a plain value that groups events. Raise UnfitValueError if it
+    cannot."""
     # The values become keys of dictionaries that are read under the engine's lock, and are shown as labels. The values
     # are therefore short, and instances of Python's own classes, whose `==` and `hash` run no code of the application.
     # An instance of a subclass becomes an instance of the base class. An Enum becomes the text `Class.NAME`. The error
-    # is raised for a value of another kind. The methods of an unusual subclass may raise any exception. `limit_by`
-    # belongs to the application.
+    # is raised for a value of another kind. The methods of an unusual subclass may raise any exception. `limit_by` and
+    # `circuit_by` belong to the application.
     # Classes are tested with `issubclass`, and methods are called on the built-in base class, so that no method of the
     # application's subclass runs.
     kind = type(found)
@@ -49,6 +50,16 @@ def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
         )
     members: Iterator[object] = tuple.__iter__(found)  # type: ignore[arg-type]
     return tuple(to_limit_value(each, depth - 1) for each in members)
+
+
+def format_limit_value(value: object) -> str:
+    """Return the text of a plain value, by which people name it: its `str`, and "none" for None."""
+    return "none" if value is None else str(value)
+
+
+def name_limit_value(text: str) -> str:
+    """Return the text of the value that people mean by `text`. A long text becomes its beginning and its digest."""
+    return _shorten(text)
 
 
 def _shorten(text: str) -> str:

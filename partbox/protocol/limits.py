@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-# How a limit divides the events of a handler: by "tenant_id", "event_type", "aggregate_type", a header, or a function
-# of the event.
+# How a limit or a circuit divides the events of a handler: by "tenant_id", "aggregate_id", "event_type",
+# "aggregate_type", a header, or a function of the event.
 By = str | Callable[[Any], Any]
 
 FORM: Final = 'write it like "100/s", "6000/m" or "5/h": calls in a second, a minute or an hour'

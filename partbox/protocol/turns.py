@@ -10,38 +10,49 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from math import ceil, inf
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from partbox.protocol.limit_addresses import LimitAddress, LimitKey
 from partbox.protocol.limits import Limit
-
-# The name of a handler, and a value of the limit's division.
-LimitKey = tuple[str, Hashable]
 
 T = TypeVar("T")
 
 ALMOST_ONE: Final = 1 - 1e-6  # a whole start, less the rounding error of a sum of fractions
 FORGET_PROBES: Final = 2  # idle buckets that are examined, and perhaps forgotten, each time a bucket becomes idle
+# Seconds after which another probe of an open circuit starts, if nothing was heard of the one before.
+PROBE_LOST: Final = 30.0
 
 
 class ProcessBounds(NamedTuple):
     """The part of a handler's rate and concurrency limits that one process may use."""
 
     # `pace` is the starts per second (None for no limit), `max_saved` the starts saved up at most, and `max_running`
-    # the simultaneous calls.
+    # the simultaneous calls. A pace of 0 starts nothing, except one probe at the time `probe_at`.
 
     pace: float | None
     max_saved: float
     max_running: float
+    probe_at: float = inf
 
     @classmethod
     def from_limit(cls, limit: Limit, share: float) -> "ProcessBounds":
         """Return the part of a handler's limit for a process that owns the fraction `share` of the partitions."""
         # A process saves up starts of a rate for one second, or a single start if that is more.
-        # `share` is 0 to 1. With a share of 0 nothing starts.
-        if share <= 0:
+        # `share` is 0 to 1. With a share of 0, or a rate of 0, nothing starts.
+        if share <= 0 or (limit.rate is not None and not limit.rate):
             return cls(0.0, 0.0, 0.0)
         pace = None if limit.rate is None else limit.rate * share
         return cls(
             pace, 0.0 if pace is None else max(1.0, pace), inf if limit.at_once is None else ceil(limit.at_once * share)
         )
+
+    @classmethod
+    def for_probe(cls, at: float) -> "ProcessBounds":
+        """Return the bounds that let a single call start at the time `at`, and no other until it has ended."""
+        return cls(0.0, 0.0, 1.0, at)
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing may start but a probe now and then."""
+        return self.pace == 0
 
 
 class Bucket(Generic[T]):
@@ -75,10 +86,12 @@ class Bucket(Generic[T]):
         # An example is the end of a running call.
         if self.running_count >= bounds.max_running:
             return inf
+        if bounds.is_closed:
+            return max(0.0, bounds.probe_at - now)
         self.accrue_starts(bounds, now)
         if bounds.pace is None or self.saved_starts >= ALMOST_ONE:
             return 0.0
-        return (1 - self.saved_starts) / bounds.pace if bounds.pace else inf
+        return (1 - self.saved_starts) / bounds.pace
 
 
 class LimitedHandler(Generic[T]):
@@ -111,7 +124,10 @@ class LimitedHandler(Generic[T]):
         # Excess saved starts are cut when a bucket is next settled.
         for each in (self.fresh_bucket, *self.buckets.values()):
             each.accrue_starts(self.bounds, now)
-        self.limit, self.bounds = limit, ProcessBounds.from_limit(limit, share)
+        self.limit = limit
+        # The probe of a circuit does not depend on the share.
+        if self.bounds.probe_at == inf:
+            self.bounds = ProcessBounds.from_limit(limit, share)
 
     def note_idle(self, value: Hashable, now: float) -> None:
         """Record that no call for this value waits or runs, and free the memory of idle queues."""
@@ -133,7 +149,10 @@ class PermitQueues(Generic[T]):
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # fraction of the partitions
-        self._handlers: dict[str, LimitedHandler[T]] = {}
+        # By the name of a handler, or the address of something closed.
+        self._handlers: dict[str | LimitAddress, LimitedHandler[T]] = {}
+        # The addresses among these.
+        self.closed_addresses: set[LimitAddress] = set()
         self._rotation: deque[LimitKey] = deque()
         self._delayed: list[tuple[float, int, LimitKey]] = []
         self._ticket = 0
@@ -141,21 +160,37 @@ class PermitQueues(Generic[T]):
     def __len__(self) -> int:
         return len(self._rotation)
 
-    def has_limit(self, handler: str) -> bool:
-        return handler in self._handlers
+    def has_limit(self, name: str | LimitAddress) -> bool:
+        return name in self._handlers
 
-    def replace_limits(self, limits: Mapping[str, Limit], now: float) -> list[T]:
+    def replace_limits(self, limits: Mapping[str | LimitAddress, Limit], now: float) -> list[T]:
         """Replace the limits of all handlers. Return the waiting items of handlers that have no limit any more."""
+        # Open circuits stay as they are.
         free: list[T] = []
-        for name in [each for each in self._handlers if each not in limits]:
-            free += (each for bucket in self._handlers.pop(name).buckets.values() for each in bucket.waiting)
+        for name in [
+            name for name, each in self._handlers.items() if name not in limits and each.bounds.probe_at == inf
+        ]:
+            free += self._remove_name(name)
         for name, limit in limits.items():
             if (known := self._handlers.get(name)) is None:
-                self._handlers[name] = LimitedHandler(limit, self.share, now)
+                self._add_name(name, limit, now)
             else:
                 known.change_limit(limit, self.share, now)
         self._reschedule_all(now)
         return free
+
+    def close_circuit(self, address: LimitAddress, probe_at: float, now: float) -> None:
+        """Let nothing of an open circuit start before `probe_at`, and then one call, a probe."""
+        limited = self._handlers.get(address) or self._add_name(address, Limit(), now)
+        limited.bounds = ProcessBounds.for_probe(probe_at)
+        bucket = limited.buckets.get(None)
+        # A bucket that has a turn is looked at again when its turn comes.
+        if bucket is not None and not bucket.is_scheduled:
+            self._schedule((address, None), bucket, now)
+
+    def remove_circuit(self, address: LimitAddress) -> list[T]:
+        """Forget a circuit that is not open any more. Return the items that waited for it."""
+        return self._remove_name(address) if address in self._handlers else []
 
     def change_share(self, share: float, now: float) -> None:
         """Adapt all limits to the fraction, 0 to 1, of the partitions that the process owns now."""
@@ -201,7 +236,11 @@ class PermitQueues(Generic[T]):
         bucket = self._handlers[limit_key[0]].buckets[limit_key[1]]
         item = bucket.waiting.popleft()
         bucket.first_count -= bucket.first_count > 0
-        bucket.saved_starts -= self._handlers[limit_key[0]].bounds.pace is not None
+        limited = self._handlers[limit_key[0]]
+        if limited.bounds.is_closed:
+            limited.bounds = ProcessBounds.for_probe(now + PROBE_LOST)
+        else:
+            bucket.saved_starts -= limited.bounds.pace is not None
         bucket.running_count += 1
         self._schedule(limit_key, bucket, now)
         return item
@@ -263,8 +302,19 @@ class PermitQueues(Generic[T]):
         for name, limited in self._handlers.items():
             yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
-    def bounds_of(self, name: str) -> ProcessBounds:
+    def bounds_of(self, name: str | LimitAddress) -> ProcessBounds:
         return self._handlers[name].bounds
+
+    def _add_name(self, name: str | LimitAddress, limit: Limit, now: float) -> LimitedHandler[T]:
+        if isinstance(name, LimitAddress):
+            self.closed_addresses.add(name)
+        self._handlers[name] = added = LimitedHandler[T](limit, self.share, now)
+        return added
+
+    def _remove_name(self, name: str | LimitAddress) -> list[T]:
+        if isinstance(name, LimitAddress):
+            self.closed_addresses.discard(name)
+        return [each for bucket in self._handlers.pop(name).buckets.values() for each in bucket.waiting]
 
     def _find_bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
         limited = self._handlers.get(limit_key[0])

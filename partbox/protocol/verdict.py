@@ -70,11 +70,12 @@ class Deferral:
     """A request to delay an event without counting an attempt, for example because its handler is missing."""
 
     # Another reason is an open circuit. `is_wait` means that the event was not handed over, so an earlier error stays
-    # its last error.
+    # its last error. `waits` means that the event waits for its turn, and nothing is wrong with it.
 
     delay: float
     reason: str
     is_wait: bool = False
+    waits: bool = False
 
 
 def judge_result(
@@ -94,9 +95,9 @@ def judge_result(
                 # The application may have changed the delay after creating the outcome.
                 return _failure_verdict(policy, attempts, wrong, limit, describe(wrong, limit))
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
-        case Deferral(delay=delay, reason=reason, is_wait=is_wait):
+        case Deferral(delay=delay, reason=reason, is_wait=is_wait, waits=waits):
             blocks, text = policy.on_failure == "block", make_storable(reason, limit)
-            return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait)
+            return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait, waits=waits)
         case Dead(reason=reason):
             return _dead_verdict(
                 policy, attempts + 1, None if reason is None else make_storable(text_of(reason), limit)

@@ -1,8 +1,8 @@
-"""The limits of a worker's handlers, as declared and as overridden while the worker runs."""
+"""The limits of a worker's handlers, as declared and as overridden while the worker runs, and the pauses."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -11,9 +11,10 @@ from partbox.events import DeliveredEvent
 from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.limit_values import KINDS, UnfitValueError, to_limit_value
-from partbox.protocol.limits import By, Limit
-from partbox.protocol.turns import LimitKey
+from partbox.protocol.circuit import OpenCircuit
+from partbox.protocol.limit_addresses import EventKeys, LimitAddress, LimitKind
+from partbox.protocol.limit_values import KINDS, LimitValue, UnfitValueError, to_limit_value
+from partbox.protocol.limits import By, Limit, Rate
 from partbox.text.printing import format_error_name
 from partbox.worker.engine.limit_permits import LimitPermits
 from partbox.worker.engine.limited_queue import LimitWait
@@ -24,47 +25,70 @@ from partbox.worker.runners.settlement import Settlement
 log = logging.getLogger("partbox.worker")
 
 # Any other name in `by` is a header.
-EVENT_FIELDS = ("tenant_id", "event_type", "aggregate_type")
+EVENT_FIELDS = ("tenant_id", "aggregate_id", "event_type", "aggregate_type")
+PAUSED = Limit(Rate(0.0))
 
 EventValue = Callable[[DeliveredEvent], object]
 
 
 class HandlerLimits:
-    """The rate and concurrency limits of a worker's handlers, as declared in the code and as changed by operators.
+    """The rate and concurrency limits of a worker's handlers, as declared in the code and as changed by operators, and
+    what operators have paused.
 
-    `declared_limits` (in the code) and `effective_limits` (in force now) map handler names to limits. Transactional
-    handlers never have a limit."""
+    `declared_limits` (in the code) and `effective_limits` (in force now) map handler names to limits. `paused` has the
+    addresses that are paused and hold events here. Transactional handlers never have a limit."""
 
     def __init__(self, routes: Routes[Endpoint], turns: LimitPermits) -> None:
         self._routes = routes
         self._permits = turns
-        self._value_getters: dict[str, EventValue] = {}
-        self.declared_limits = {each.handler.name: each.handler.limit for each in self._list_limitable()}
+        limitable = [each for each in routes.list_registered() if _is_limitable(each)]
+        self.declared_limits = {each.handler.name: each.handler.limit for each in limitable}
+        self._limit_getters = {name: _build_value_getter(limit.by) for name, limit in self.declared_limits.items()}
+        self._circuit_getters = {
+            each.handler.name: _build_value_getter(each.handler.circuit_by)
+            for each in limitable
+            if each.handler.circuit_by is not None
+        }
         self.effective_limits: dict[str, Limit] = {}
+        self.paused: list[LimitAddress] = []
         # The number of events of a lane whose values are computed together: as many as a list handler takes.
         self._lookahead = 1
-        self._unfit_logged: set[str] = set()
+        self._unfit_logged: set[tuple[str, str]] = set()
 
-    def override_limits(self, others: Mapping[str, Limit]) -> None:
-        """Replace the handler limits in force by the limits in `others`. Any thread may call this."""
+    def override_limits(self, others: Mapping[LimitAddress, Limit]) -> None:
+        """Replace the limits of operators by the limits in `others`. Any thread may call this."""
         # A handler missing there gets its declared limit; `Limit()` lifts a declared limit; a limit without `by` keeps
-        # the declared `by`.
+        # the declared `by`. Everything but a handler is paused there.
         given = {
-            name: replace(declared, **_select_overrides(others.get(name, declared)))
+            name: replace(declared, **_select_overrides(others.get(LimitAddress.of_handler(name), declared)))
             for name, declared in self.declared_limits.items()
         }
         self.effective_limits = {name: limit for name, limit in given.items() if limit.is_limited}
-        self._value_getters = {name: _build_value_getter(limit.by) for name, limit in self.effective_limits.items()}
-        lists = [each.handler for each in self._list_limitable() if each.handler.name in self.effective_limits]
-        self._lookahead = max((each.per_key or each.max_size or 1 for each in lists), default=1)
-        for endpoint in self._list_limitable():
-            endpoint.set_run_kind(RunKind.LIMITED if endpoint.handler.name in self.effective_limits else endpoint.kind)
-        self._permits.set_limits(self.effective_limits, time.monotonic())
+        self.paused = [each for each in others if self._may_hold(each)]
+        # A handler without bounds gives each event a permit at once, unless something closed holds the event.
+        all_wait = any(each.kind is not LimitKind.VALUE for each in self.paused)
+        waiting = {each.handler for each in self.paused} | self.effective_limits.keys() | self._circuit_getters.keys()
+        endpoints = [each for each in self._routes.list_all() if _is_limitable(each)]
+        limited = [each for each in endpoints if all_wait or each.handler.name in waiting]
+        self._lookahead = max((each.handler.per_key or each.handler.max_size or 1 for each in limited), default=1)
+        for endpoint in endpoints:
+            endpoint.set_run_kind(RunKind.LIMITED if endpoint in limited else endpoint.kind)
+        limits: dict[str | LimitAddress, Limit] = {
+            each.handler.name: given.get(each.handler.name, Limit()) for each in limited
+        }
+        self._permits.set_limits(limits | dict.fromkeys(self.paused, PAUSED), time.monotonic())
 
     def list_waits(self) -> Sequence[LimitWait]:
         """Return how many events wait because of a handler's limit, and since when."""
-        # The waits are listed by handler and limit value, each with the time at which its first event began to wait.
+        # The waits are listed by handler and limit value, or by the closed object, each with the time at which its
+        # first event began to wait.
         return self._permits.list_waits()
+
+    def list_open_circuits(self) -> Iterator[tuple[LimitAddress, OpenCircuit]]:
+        """Return the open circuits of values of handlers."""
+        for endpoint in self._routes.list_registered():
+            for each in endpoint.list_open_circuits():
+                yield LimitAddress(LimitKind.CIRCUIT, endpoint.handler.name, each.value), each
 
     def set_limit_keys(self, lane: Lane) -> None:
         """Assign to the next events of a queue the value, such as their tenant, by which the handler's limit counts
@@ -72,50 +96,61 @@ class HandlerLimits:
         # The value is a field or header of the event, or is returned by the application.
         # The application's `by` is called once for each event. The lane's runner calls this without the engine's lock.
         for event in self._permits.list_without_key(lane, self._lookahead):
-            if (limit_key := self._find_limit_key(event)) is not None:
-                event.limit_key = limit_key
+            if (limit_keys := self._build_keys(event)) is not None:
+                event.limit_keys = limit_keys
 
-    def _list_limitable(self) -> list[Endpoint]:
-        return [each for each in self._routes.list_registered() if each.kind is not RunKind.TRANSACTIONAL]
+    def _may_hold(self, address: LimitAddress) -> bool:
+        # True if something is paused at this address, and some handler here waits for it.
+        match address.kind:
+            case LimitKind.HANDLER:
+                return False
+            case LimitKind.VALUE:
+                limit = self.declared_limits.get(address.handler)
+                return limit is not None and (limit.by is not None or address.handler in self._circuit_getters)
+            case LimitKind.TYPE:
+                found = self._routes.find_by_type(str(address.value))
+                return found is None or _is_limitable(found)
+            case _:
+                return any(_is_limitable(each) for each in self._routes.list_all())
 
-    def _find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
+    def _build_keys(self, event: DeliveredEvent) -> EventKeys | None:
         endpoint = self._routes[event.record[ROUTE]]
+        if endpoint.run_kind is not RunKind.LIMITED:
+            return None
         name = endpoint.handler.name
-        value = self._value_getters.get(name)
-        if value is None or endpoint.run_kind is not RunKind.LIMITED:
+        limit_value = self._find_value("limit_by", name, self._limit_getters.get(name), event)
+        circuit = self._circuit_getters.get(name)
+        circuit_value = self._find_value("circuit_by", name, circuit, event)
+        return EventKeys(name, limit_value, event.event_type, event.tenant_id, circuit is not None, circuit_value)
+
+    def _find_value(self, option: str, name: str, value: EventValue | None, event: DeliveredEvent) -> LimitValue:
+        if value is None:
             return None
         try:
-            return name, to_limit_value(value(event))
+            return to_limit_value(value(event))
         except UnfitValueError as error:
-            if name not in self._unfit_logged:
-                self._unfit_logged.add(name)
-                text = f"limit_by of %s must return {KINDS}; anything else counts as None, and is logged once: %s"
-                log_event(log, "limit_by_failed", text, name, error, about=event, handler=name)
+            if (option, name) not in self._unfit_logged:
+                self._unfit_logged.add((option, name))
+                text = f"%s of %s must return {KINDS}; anything else counts as None, and is logged once: %s"
+                log_event(log, "limit_by_failed", text, option, name, error, about=event, handler=name)
         # A SystemExit of `by` is caught too, as it must not end the process.
         except BaseException as error:
             Settlement.raise_interrupt(error)
-            text = "limit_by of %s failed, so the event is limited as for the value None: %s: %s"
-            log_event(
-                log,
-                "limit_by_failed",
-                text,
-                name,
-                format_error_name(error),
-                error,
-                about=event,
-                trace=error,
-                handler=name,
-            )
-        return name, None
+            text = "%s of %s failed, so the event counts as of the value None: %s: %s"
+            details = format_error_name(error), error
+            log_event(log, "limit_by_failed", text, option, name, *details, about=event, trace=error, handler=name)
+        return None
+
+
+def _is_limitable(endpoint: Endpoint) -> bool:
+    return endpoint.kind is not RunKind.TRANSACTIONAL
 
 
 def _select_overrides(limit: Limit) -> dict[str, Any]:
     return {"rate": limit.rate, "at_once": limit.at_once} | ({} if limit.by is None else {"by": limit.by})
 
 
-def _build_value_getter(by: By | None) -> EventValue:
-    if by is None:
-        return lambda event: None
-    if callable(by):
+def _build_value_getter(by: By | None) -> EventValue | None:
+    if by is None or callable(by):
         return by
     return attrgetter(by) if by in EVENT_FIELDS else lambda event: event.headers.get(by)

@@ -24,6 +24,9 @@ begin
         -- Mostly an operator has set no limits.
         select coalesce(bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0)), 0)
           from {schema}.handler_limit l where l.subscription = digest.subscription
+    ) # (
+        select coalesce(bit_xor(hashtextextended(row(p.kind, p.handler, p.value)::text, 1)), 0)
+          from {schema}.pause p where p.subscription = digest.subscription
     );
 end
 $$;

@@ -31,6 +31,7 @@ begin
     delete from {schema}.parked k where k.subscription = subscription_drop.subscription;
     delete from {schema}.spill w where w.subscription = subscription_drop.subscription;
     delete from {schema}.handler_limit l where l.subscription = subscription_drop.subscription;
+    delete from {schema}.pause p where p.subscription = subscription_drop.subscription;
     delete from {schema}.attempt a where a.subscription = subscription_drop.subscription;
     delete from {schema}.progress_note n where n.subscription = subscription_drop.subscription;
     delete from {schema}.handled_types h where h.subscription = subscription_drop.subscription;

@@ -31,6 +31,7 @@ grant select, delete on {schema}.cancellation to {role};
 grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
 grant select, insert (subscription, handler, rate, at_once, changed_by),
     update (rate, at_once, changed_at, changed_by), delete on {schema}.handler_limit to {role};
+grant select, insert (subscription, kind, handler, value, changed_by), delete on {schema}.pause to {role};
 grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),

@@ -1,7 +1,7 @@
 -- name: waits_for_turn
--- Other queries contain this expression. It is true if a parked row, with its key behind it, only waits for its turn under the limit of
--- its handler. No operator needs to act on such a row.
-last_error is not distinct from 'it waits for its turn: its handler has a limit'
+-- Other queries contain this expression. It is true if a parked row, with its key behind it, only waits for its turn: under the limit of
+-- its handler, while something is paused, or for the circuit of its value. No operator needs to act on such a row.
+coalesce(starts_with(last_error, 'it waits for its turn: '), false)
 
 -- name: waits
 -- Other queries contain this expression. It is true if an unfinished parked row by itself waits for its turn or its time. All other

@@ -9,9 +9,12 @@
              where o.subscription = %(subscription)s and o.owner = %(me)s::uuid and o.assignee is distinct from %(me)s::uuid) as p
 
 -- name: limited
--- Other queries contain this query. It returns the limits that operators have set for handlers of the subscription. Mostly there are
--- none.
-    select l.handler, l.rate, l.at_once from {schema}.handler_limit l where l.subscription = %(subscription)s
+-- Other queries contain this query. It returns the limits that operators have set for handlers of the subscription, and what they have
+-- paused as limits of 0. Mostly there are none.
+    select 'handler' as kind, l.handler, '' as value, l.rate, l.at_once
+      from {schema}.handler_limit l where l.subscription = %(subscription)s
+    union all
+    select p.kind, p.handler, p.value, 0, null from {schema}.pause p where p.subscription = %(subscription)s
 
 -- name: calm
 -- The query is an idle check that makes no fence, for a worker that knows the state already. It returns the milliseconds by which the
@@ -57,7 +60,7 @@ select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*
                array_agg(parked_version)
           from mine
          where (select of_mine from digest) is distinct from %(known)s::bigint) as seen,
-       (select array_agg(handler), array_agg(rate), array_agg(at_once)
+       (select array_agg(kind), array_agg(handler), array_agg(value), array_agg(rate), array_agg(at_once)
           from ({limited}) as l
          where (select of_mine from digest) is distinct from %(known)s::bigint) as limited
 

@@ -205,7 +205,7 @@ with chosen as materialized (
                                              extract(epoch from statement_timestamp() - i.started_at) as age,
                                              extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
                                              extract(epoch from i.lease) as lease, coalesce(owned.count, 0) as partitions,
-                                             i.running, i.sinks, i.limits -> 'kept' as limits,
+                                             i.running, i.sinks, i.limits -> 'kept' as limits, i.limits -> 'held' as held,
                                              extract(epoch from statement_timestamp()) - (i.limits ->> 'at')::numeric as limits_age) row)
                     order by i.node, i.supervisor nulls first, i.hostname, i.pid, i.instance_id) as list
       from chosen
@@ -217,10 +217,14 @@ with chosen as materialized (
      group by i.subscription
 ), changed as materialized (
     select l.subscription,
-           json_agg((select row from (select l.handler, l.rate, l.at_once, l.changed_by,
+           json_agg((select row from (select l.kind, l.handler, l.value, l.rate, l.at_once, l.changed_by,
                                              extract(epoch from l.changed_at)::float8 as changed_at) row)) as list
       from chosen
-      join {schema}.handler_limit l on l.subscription = chosen.name
+      join (select subscription, 'handler' as kind, handler, '' as value, rate, at_once, changed_by, changed_at
+              from {schema}.handler_limit
+            union all
+            select subscription, kind, handler, value, 0, null, changed_by, changed_at from {schema}.pause) l
+           on l.subscription = chosen.name
      group by l.subscription
 )
 select statement_timestamp(), current_database(), log.newest_id, log.records, log.ahead,

@@ -52,6 +52,8 @@ def _format_longest(each: HandlerLimit) -> str:
 
 
 def _format_change(each: HandlerLimit) -> str:
+    if each.open_for is not None:
+        return f"open for {format_age(each.open_for)}"
     return (
         ""
         if each.change is None
@@ -60,7 +62,7 @@ def _format_change(each: HandlerLimit) -> str:
 
 
 LIMIT_COLUMNS = (
-    ListColumn("limited handler", lambda each: shorten_text(each.handler, CUT)),
+    ListColumn("limited handler", lambda each: shorten_text(each.name, CUT)),
     ListColumn("rate", lambda each: each.rate_text, "number"),
     ListColumn("at once", lambda each: each.at_once_text, "number"),
     ListColumn("for each", lambda each: shorten_text(each.by or "", CUT)),

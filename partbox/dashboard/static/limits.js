@@ -1,4 +1,4 @@
-// The limits of handlers: what is in force, what waits for its turn, and changing it while workers run.
+// The limits of handlers: what is in force, what is paused, what waits for its turn, and changing it while workers run.
 
 import { ago, byId, counted, el, length, number, said, show } from "./text.js";
 import { confirm, form, toast } from "./ask.js";
@@ -24,38 +24,44 @@ export class Limits {
     show(byId("limits"), table([...HEADS, [el("span", { class: "unseen" }, "Actions"), "actions"]], rows, "Limits of handlers"));
   }
 
-  #row({ name, label, rate, at_once, by, waiting, waited, values, change }, at) {
+  #row(limit, at) {
+    const { name, label, rate, at_once, by, waiting, waited, values, change, open_for } = limit;
     const longest = values.flatMap((found, place) => [place ? ", " : "", said(found.value), ` (${number(found.waiting)})`]);
-    const set = change ? [ago(change.changed_at, at), " by ", said(change.changed_by)] : "as declared";
+    const since = open_for === null ? "as declared" : `open for ${length(open_for)}`;
+    const set = change ? [ago(change.changed_at, at), " by ", said(change.changed_by)] : since;
     const cells = [said(label), rate, at_once, by === null ? "" : said(by), number(waiting), waited === null ? "" : length(waited)];
-    return row({ "data-limit": name }, ...cells, longest, set, this.context.may("limit") ? this.#buttons(name, change) : "");
+    return row({ "data-limit": name }, ...cells, longest, set, this.context.may("limit") ? this.#buttons(limit) : "");
   }
 
-  #buttons(handler, change) {
-    const reset = change ? [button("Reset …", `reset-${handler}`, () => this.#reset(...this.#now(handler)))] : [];
-    return [button("Change …", `limit-${handler}`, () => this.#change(...this.#now(handler))), ...reset];
+  #buttons({ name, kind, change }) {
+    const reset = change ? [button("Reset …", `reset-${name}`, () => this.#reset(...this.#now(name)))] : [];
+    if (kind !== "handler") return reset; // what is paused can only go on, and a circuit closes by itself
+    return [button("Change …", `limit-${name}`, () => this.#change(...this.#now(name))), ...reset];
   }
 
-  #now(handler) {
-    return [this.#shown.name, this.#shown.limits.find(({ name }) => name === handler)];
+  #now(limit) {
+    return [this.#shown.name, this.#shown.limits.find(({ name }) => name === limit)];
   }
 
   async #change(subscription, { name, label, rate, at_once }) {
     const answer = await form({
       question: `Limit handler ${label}`,
-      text: "In all processes together, until it is reset; running workers take it within a heartbeat. “none” lifts a bound, an empty field leaves it as it is.",
+      text: "In all processes together, until it is reset; running workers take it within a heartbeat. “none” lifts a bound, 0 calls pause it, an empty field leaves it as it is.",
       yes: "Change",
-      fields: [["Calls that may start, such as 100/s, 90/m or 5/h", rate], ["Calls that may run at once", at_once]],
+      fields: [["Calls that may start, such as 100/s, 90/m or 5/h", rate === "paused" ? "0" : rate], ["Calls that may run at once", at_once]],
     });
     if (!answer) return;
     const [starts, running] = answer.map((text) => text || null);
     await this.#post("set", { subscription, handler: name, rate: starts, at_once: running }, "limited: workers take it within a heartbeat");
   }
 
-  async #reset(subscription, { name, label }) {
-    const consequence = "What was set is forgotten: it is limited as its code declares, if it does.";
-    if (!(await confirm({ question: `Reset the limit of handler ${label}?`, consequence, yes: "Reset" }))) return;
-    await this.#post("reset", { subscription, handler: name }, "reset: it is limited as it declares");
+  async #reset(subscription, { kind, handler, value, label }) {
+    const whole = kind === "handler";
+    const consequence = whole ? "What was set is forgotten: it is limited as its code declares, if it does." : "What waits goes on.";
+    const question = whole ? `Reset the limit of handler ${label}?` : `Let ${label} go on?`;
+    if (!(await confirm({ question, consequence, yes: "Reset" }))) return;
+    const address = { handler: { handler }, value: { handler, value }, type: { event_type: value }, tenant: { tenant: value } }[kind];
+    await this.#post("reset", { subscription, ...address }, whole ? "reset: it is limited as it declares" : "reset: it goes on");
   }
 
   async #post(verb, body, words) {

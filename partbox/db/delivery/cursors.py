@@ -12,6 +12,7 @@ from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.sql import Conn, fetch_records
 from partbox.protocol.bell import flag_seconds_left
+from partbox.protocol.limit_addresses import LimitAddress, LimitKind
 from partbox.protocol.rows import CursorSave, OwnedPartition, SaveEntry, TickPartition
 
 OperatorBounds = tuple[float | None, float | None]
@@ -33,8 +34,8 @@ class TickResult(NamedTuple):
     partitions: list[TickPartition] | None  # None if the digest is the known one
     # For each owned partition with a parked row that has a due time, the seconds until the first is due.
     due_times: dict[int, float]
-    # Limits that operators have set, by handler (table `handler_limit`). Read with the partitions.
-    limits: dict[str, OperatorBounds]
+    # Limits that operators have set (tables `handler_limit` and `pause`). Read with the partitions.
+    limits: dict[LimitAddress, OperatorBounds]
 
 
 def run_tick(
@@ -48,10 +49,12 @@ def run_tick(
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
     # An empty result is a null instead of an array.
-    numbers, seconds, *columns, handlers, rates, at_once = [column or [] for column in row[IDLE_CHECK_COLUMNS + 2 :]]
+    numbers, seconds, *columns, kinds, handlers, limit_values, rates, at_once = [
+        column or [] for column in row[IDLE_CHECK_COLUMNS + 2 :]
+    ]
     partitions = None if is_known else [*map(TickPartition, *columns)]
     dues, bounds = dict(zip(numbers, seconds, strict=True)), zip(rates, at_once, strict=True)
-    limits = dict(zip(handlers, bounds, strict=True))
+    limits = dict(zip(map(LimitAddress, map(LimitKind, kinds), handlers, limit_values), bounds, strict=True))
     return TickResult(idle_check.build_result(conn, row[:IDLE_CHECK_COLUMNS]), digest, partitions, dues, limits)
 
 

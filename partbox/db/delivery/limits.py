@@ -10,7 +10,9 @@ from uuid import UUID
 import orjson
 
 from partbox.db.sql import Conn, load_query
+from partbox.protocol.limit_addresses import LimitKind
 from partbox.protocol.limits import Rate
+from partbox.text.wording import format_brief_age
 
 MAX_VALUES: Final = 5  # values of `limit_by` that are named
 
@@ -47,21 +49,45 @@ class LimitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitChange:
-    """The rate and concurrency limits that an operator has set for a handler.
+class HeldReport:
+    """Something that a worker holds back as a whole: a paused value, event type or tenant, or a value's open circuit.
 
-    - `rate`, `at_once`: None for the limit that the handler declares"""
+    - `waited`: the seconds that the first of the events has waited
+    - `open_for`, `probe_in`: for an open circuit, the seconds since it opened and until its next probe"""
+
+    kind: str
+    handler: str
+    value: str
+    waiting: int = 0
+    waited: float | None = None
+    open_for: float | None = None
+    probe_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """The rate and concurrency limits that an operator has set for a handler, or a pause, which is a rate of 0.
+
+    - `rate`, `at_once`: None for the limit that the handler declares
+    - `kind`, `value`: as in `HandlerLimit`"""
 
     handler: str
     rate: OperatorBound
     at_once: OperatorBound
     changed_at: datetime
     changed_by: str
+    kind: str = LimitKind.HANDLER
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerLimit:
-    """The rate and concurrency limits of a handler in a subscription, and the number of events that wait for them."""
+    """The rate and concurrency limits of a handler in a subscription, and the number of events that wait for them.
+
+    - `kind`: "handler"; or what else is held back as a whole: "value", "type" or "tenant", which is paused, and
+      "circuit", a value of a handler whose downstream is away
+    - `value`: the value, event type or tenant; empty for a handler
+    - `open_for`, `probe_in`: for an open circuit, the seconds since it opened and until its next probe"""
 
     # The events wait in all `processes`. The other fields are as in `LimitReport`. `change` is None if no operator has
     # set anything. A limit is None, not known, if `change` leaves it as declared and no process reports the handler.
@@ -76,15 +102,37 @@ class HandlerLimit:
     values: tuple[WaitingValue, ...]
     processes: int
     change: LimitChange | None
+    kind: str = LimitKind.HANDLER
+    value: str = ""
+    open_for: float | None = None
+    probe_in: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The object of the limit in words, such as "charge", "charge, value 4711" or "tenant acme"."""
+        if self.kind == LimitKind.HANDLER:
+            return self.handler
+        return f"{self.handler}, value {self.value}" if self.handler else f"{self.kind} {self.value}"
+
+    @property
+    def is_paused(self) -> bool:
+        """True if an operator lets nothing of it start."""
+        return self.rate == 0
 
     @property
     def rate_text(self) -> str:
-        """The rate limit in words: "none" if calls are not limited, "as declared" if the limit is unknown."""
+        """The rate limit in words: "none" if calls are not limited, "as declared" if the limit is unknown, or "paused".
+
+        For an open circuit, the text says when the next probe starts."""
+        if self.is_paused or self.kind == LimitKind.CIRCUIT:
+            return "paused" if self.is_paused else f"open, probe in {format_brief_age(self.probe_in)}"
         return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
     def at_once_text(self) -> str:
         """The limit on simultaneous calls in words: "none" if there is no limit, "as declared" if it is unknown."""
+        if self.kind != LimitKind.HANDLER:
+            return ""
         return self._bound_text(
             self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
         )
@@ -93,9 +141,12 @@ class HandlerLimit:
         return str(bound) if bound else "none" if self.processes or given else "as declared"
 
 
-def note_limits(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
-    """Store in a worker's database row its handlers' limits and how many events wait for them."""
-    conn.execute(load_query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
+def note_limits(
+    conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport], held: Sequence[HeldReport] = ()
+) -> None:
+    """Store in a worker's database row its handlers' limits, and the rest that holds events, and how many wait."""
+    values = {"limits": orjson.dumps(kept).decode(), "held": orjson.dumps(held).decode()}
+    conn.execute(load_query("note_limits", schema), {"instance": instance, **values})
 
 
 def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
@@ -104,6 +155,11 @@ def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]
         LimitReport(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])})
         for each in stored or []
     )
+
+
+def parse_held(stored: list[dict[str, Any]] | None) -> tuple[HeldReport, ...]:
+    """Parse the reports about paused values and open circuits that a worker has stored."""
+    return tuple(HeldReport(**each) for each in stored or [])
 
 
 def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
@@ -116,23 +172,54 @@ def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
             _parse_bound(row["at_once"]),
             datetime.fromtimestamp(row["changed_at"], UTC),
             row["changed_by"],
+            row["kind"],
+            row["value"],
         )
         for row in rows
     ]
 
 
 def merge_limits(
-    subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]
+    subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange], held: Iterable[HeldReport] = ()
 ) -> tuple[HandlerLimit, ...]:
-    """Combine the reports of all processes and the changes of operators into one limit per handler."""
+    """Combine the reports of all processes and the changes of operators into one limit per handler, and one for each
+    other object that is paused or has an open circuit."""
     # Waiting events are summed over the processes of the subscription.
     reports: dict[str, list[LimitReport]] = {}
     for each in kept:
         reports.setdefault(each.handler, []).append(each)
-    by_handler = {each.handler: each for each in changed}
-    return tuple(
-        _sum_reports(subscription, handler, reports.get(handler, []), by_handler.get(handler))
-        for handler in sorted(reports.keys() | by_handler)
+    changes = {(each.kind, each.handler, each.value): each for each in changed}
+    by_handler = {each.handler: each for each in changes.values() if each.kind == LimitKind.HANDLER}
+    others: dict[tuple[str, str, str], list[HeldReport]] = {key: [] for key in changes if key[0] != LimitKind.HANDLER}
+    for found in held:
+        others.setdefault((found.kind, found.handler, found.value), []).append(found)
+    return (
+        *(
+            _sum_reports(subscription, handler, reports.get(handler, []), by_handler.get(handler))
+            for handler in sorted(reports.keys() | by_handler)
+        ),
+        *(_sum_held(subscription, *key, others[key], changes.get(key)) for key in sorted(others)),
+    )
+
+
+def _sum_held(
+    subscription: str, kind: str, handler: str, value: str, held: list[HeldReport], change: LimitChange | None
+) -> HandlerLimit:
+    return HandlerLimit(
+        subscription,
+        handler,
+        rate=None if kind == LimitKind.CIRCUIT else 0.0,
+        at_once=None,
+        by=None,
+        waiting=sum(each.waiting for each in held),
+        waited=max((each.waited for each in held if each.waited is not None), default=None),
+        values=(),
+        processes=len(held),
+        change=change,
+        kind=kind,
+        value=value,
+        open_for=max((each.open_for for each in held if each.open_for is not None), default=None),
+        probe_in=min((each.probe_in for each in held if each.probe_in is not None), default=None),
     )
 
 

@@ -13,7 +13,7 @@ from partbox.db.delivery.instances import LifespanState, parse_lifespan, parse_r
 
 # Imported under its own name so that this module exports it beside `Instance`.
 from partbox.db.delivery.instances import RunningHandler as RunningHandler
-from partbox.db.delivery.limits import HandlerLimit, LimitReport
+from partbox.db.delivery.limits import HandlerLimit, HeldReport, LimitReport
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import list_subscription_names
@@ -38,7 +38,7 @@ class Instance:
     - `supervisor`: the start of the node that it belongs to, None if unknown
     - `running`: handlers that have run for over ten seconds, the longest first. `running_more`: further ones.
     - `sinks`: its traffic with brokers
-    - `limits`: the limits that it keeps, as reported `limits_age` seconds ago
+    - `limits`, `held`: the limits that it keeps, and what it holds back, as reported `limits_age` seconds ago
     - `lifespan`: set while the process is in its lifespan and does not work yet"""
 
     instance_id: UUID
@@ -56,6 +56,7 @@ class Instance:
     running_more: int = 0
     sinks: tuple[SinkTraffic, ...] = ()
     limits: tuple[LimitReport, ...] = ()
+    held: tuple[HeldReport, ...] = ()
     limits_age: float | None = None
     lifespan: LifespanState | None = None
 
@@ -320,7 +321,10 @@ def _build_cluster(schema: str, at: datetime, log: list[int], row: list[Any]) ->
         segments_ahead=ahead,
         unlisted=unlisted,
         limits=limits.merge_limits(
-            name, (limit for each in members for limit in each.limits), limits.parse_changes(changed)
+            name,
+            (limit for each in members for limit in each.limits),
+            limits.parse_changes(changed),
+            (held for each in members for held in each.held),
         ),
     )
 
@@ -329,6 +333,7 @@ def _build_instance(row: dict[str, Any], at: datetime) -> Instance:
     running, more = parse_running(row["running"], at)
     known = _clamp_ages(_parse_uuids(row, "instance_id", "supervisor"))
     reports = {"sinks": traffic.parse_column(row["sinks"]), "limits": limits.parse_column(row["limits"])}
+    reports["held"] = limits.parse_held(row["held"])
     lifespan = parse_lifespan(row["running"], at)
     return Instance(**known | reports | {"running": running, "running_more": more, "lifespan": lifespan})
 

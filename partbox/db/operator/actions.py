@@ -91,8 +91,9 @@ def run_action(
     conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object
 ) -> list[tuple[Any, ...]]:
     """Run the query of an operator's action, record the action, and return the query's rows."""
-    # The action is recorded in the same statement if the query's column `changed` says that it changed anything.
-    note_values = build_action_values(query.replace("_", " "), target)
+    # The action is recorded in the same statement if the query's column `changed` says that it changed anything. Its
+    # words are the first two of the query's name.
+    note_values = build_action_values(" ".join(query.split("_")[:2]), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(wrap_query("acted", query, schema), note_values | values).fetchall()
 

@@ -43,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     keys.waiting,
     keys.deferred,
     limits.limit,
+    limits.value_circuit,
     keys.dead_flood,
     keys.dead,
     keys.backlog_grows,

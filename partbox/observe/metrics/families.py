@@ -13,6 +13,7 @@ from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, count_cells
 from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
+from partbox.protocol.limit_addresses import LimitKind
 
 # The most handlers with which a node shows series of handlers that never ran.
 MAX_UNCOUNTED = 100
@@ -151,7 +152,8 @@ def _make_instance_rows(value: Callable[[Instance], float]) -> Rows:
 def _make_limit_rows(value: Callable[[HandlerLimit], float | None]) -> Rows:
     def rows(cluster: Cluster, _: Collection[UUID]) -> Iterator[Row]:
         for each in cluster.limits:
-            if (number := value(each)) is not None:
+            # The values of a handler are too many for labels.
+            if each.kind == LimitKind.HANDLER and (number := value(each)) is not None:
                 yield (to_label_value(each.handler),), number
 
     return rows

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import EVENT_TYPE, ROUTE, Row
-from partbox.protocol.turns import LimitKey
+from partbox.protocol.limit_addresses import LimitKey
 
 _event_type = itemgetter(EVENT_TYPE)
 

@@ -1,13 +1,13 @@
 """Operations on limited handlers: the limits in force, the permits, and the events that wait for one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from partbox.events import DeliveredEvent
+from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.limits import Limit
-from partbox.protocol.turns import LimitKey
 from partbox.worker.engine.destination import Destination
-from partbox.worker.engine.limited_queue import LimitedQueue, LimitKeyOf, LimitWait
+from partbox.worker.engine.limited_queue import KeysOf, LimitedQueue, LimitWait, NextProbe, Permit
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.scheduler import LaneScheduler
@@ -24,21 +24,21 @@ class LimitPermits:
         self._state = state
         self._lock = state.lock
         self._scheduler = scheduler
-        # The engine's lock is held, so this reads the noted key and does not call the application.
-        self.limit_key_of: LimitKeyOf = lambda event: getattr(event, "limit_key", None)
+        # The engine's lock is held, so this reads the noted keys and does not call the application.
+        self.keys_of: KeysOf = lambda event: getattr(event, "limit_keys", None)
         # Kept when no limit is left, because evicted rows may remain.
         self._queue: LimitedQueue | None = None
 
     # Every lane waits in one queue or in the other.
     @under_lock
-    def set_limits(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Replace the limits of all handlers by `limits`, which maps handler names to limits."""
+    def set_limits(self, limits: Mapping[str | LimitAddress, Limit], now: float) -> None:
+        """Replace the limits of all handlers and all pauses by `limits`, by the name of a handler or by address."""
         # Events of handlers without a limit do not wait.
         limited = self._queue
         if not limits and self._scheduler.limited_queue is None:
             return
         if limited is None:
-            limited = LimitedQueue(self._scheduler.unlimited_queue, self.limit_key_of)
+            limited = LimitedQueue(self._scheduler.unlimited_queue, self.keys_of)
             limited.change_share(self._compute_share(), now)
             self._state.on_ownership_change = self._note_ownership
             self._state.charges.list_waiting_ids = limited.list_charged_waiting
@@ -48,12 +48,51 @@ class LimitPermits:
         self._fetch_evicted()
         self._wake_drivers(limited)
 
+    # The circuit is read under the lock, so the last change of several threads is the one that stays.
+    @under_lock
+    def update_circuit(
+        self, address: LimitAddress, look: Callable[[LimitAddress], NextProbe | None], now: float
+    ) -> None:
+        """Let events of a handler's value wait for the next probe, or go on, as the circuit of the value says."""
+        # `look` returns None if the circuit is not open. It calls no code of the application.
+        limited = self._scheduler.limited_queue
+        if limited is None:
+            return
+        if (probe := look(address)) is None:
+            limited.remove_circuit(address)
+            self._fetch_evicted()
+        else:
+            limited.close_circuit(address, probe, now)
+        self._wake_drivers(limited)
+
+    # The row and the circuit belong to one moment.
+    @under_lock
+    def note_deferred(self, lane: Lane, event: DeliveredEvent) -> None:
+        """Let an event that was put off because of the circuit of its value come back for a probe, in its turn, or when
+        the circuit closes."""
+        keys, row = self.keys_of(event), event.parked
+        if (
+            self._queue is not None
+            and keys is not None
+            and row is not None
+            and row.waits
+            and not lane.partition.is_lost
+        ):
+            self._queue.note_evicted((keys.circuit, None), lane, row)
+            self._fetch_evicted()
+
     def has_permit(self, lane: Lane, event_id: int | None = None) -> bool:
         """Return True if the next event of this queue may start under the limit of its handler."""
         # The lane then holds a permit.
         # If `event_id` is given, the permit must be for that event. The lane's runner calls this without the lock.
         permit = self._find_permit(lane)
-        return permit is not None and event_id in (None, permit[1])
+        return permit is not None and event_id in (None, permit.event_id)
+
+    def is_probe(self, lane: Lane) -> bool:
+        """Return True if the queue holds the permit to find out whether the downstream of an open circuit is back."""
+        # The lane's runner calls this without the lock.
+        permit = self._find_permit(lane)
+        return permit is not None and isinstance(permit.limit_key[0], LimitAddress)
 
     # The poller may add to the lane's queue.
     @under_lock
@@ -65,17 +104,24 @@ class LimitPermits:
         # A limit key is the handler and the value that its limit is divided by.
         if lane.claim is not None:
             return []
-        return [event for event in islice(lane.queue, most) if getattr(event, "limit_key", None) is None]
+        return [event for event in islice(lane.queue, most) if getattr(event, "limit_keys", None) is None]
 
     def restrict_destination(self, lane: Lane, to: Destination) -> Destination:
         """Return the handler `to`, restricted to events that share the rate limit of this queue's first event."""
         # It gets a list of events that begins with the events of the lane.
         # If the lane holds a permit, the destination accepts only events with the permit's limit key.
-        permit = self._find_permit(lane)
-        if permit is None:
+        # The events also share the value of the circuit.
+        permit, limited = self._find_permit(lane), self._scheduler.limited_queue
+        if permit is None or limited is None:
             return to
-        limit_key, limit_key_of = permit[0], self.limit_key_of
-        return to._replace(limit_key=limit_key, fits=lambda event: limit_key_of(event) == limit_key)
+
+        def fits(event: DeliveredEvent) -> bool:
+            keys = self.keys_of(event)
+            return (
+                keys is not None and keys.values == permit.values and limited.find_limit_key(event) == permit.limit_key
+            )
+
+        return to._replace(limit_key=permit.limit_key, fits=fits)
 
     def find_next_check(self, now: float) -> float | None:
         """Return the time (monotonic seconds) at which to check for events that may start, or None."""
@@ -125,7 +171,7 @@ class LimitPermits:
         # The time is that of the first of them.
         return () if self._scheduler.limited_queue is None else self._scheduler.limited_queue.list_waits()
 
-    def _find_permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
+    def _find_permit(self, lane: Lane) -> Permit | None:
         limited = self._scheduler.limited_queue
         return None if limited is None else limited.find_permit(lane)
 

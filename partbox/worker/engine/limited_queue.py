@@ -2,27 +2,34 @@
 permit to start (`protocol.turns`). All other lanes stay in the unlimited queue."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
+from partbox.protocol.limit_addresses import EventKeys, LimitAddress, LimitKey, describe_wait
 from partbox.protocol.limits import Limit
 from partbox.protocol.parking import ParkedRow, RowStage, RowState
-from partbox.protocol.turns import LimitKey, PermitQueues, ProcessBounds
+from partbox.protocol.turns import PermitQueues, ProcessBounds
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import SEARCHED, RunQueue
 
-LimitKeyOf = Callable[[DeliveredEvent], LimitKey | None]
-"""Returns the limit key of an event, or None if its handler has no limit."""
+KeysOf = Callable[[DeliveredEvent], EventKeys | None]
+"""Returns the values by which limits divide an event, or None if its handler has no limit."""
 
 # Seconds: a lane that has its turn by then stays in memory, and an evicted row is loaded.
 KEEP_SECONDS = 2.0
+# Seconds until an event comes back by itself that waits until something opens. This is a safety net: it comes back when
+# that opens.
+CLOSED_SECONDS = 86_400.0
 # The same limit, in seconds, for new events in a full window.
 KEEP_SECONDS_FULL = 0.2
 # Lanes of one limit key that always stay while the memory is not needed.
 MIN_LANES = 16
+# Rows of evicted lanes whose events are counted in a report. Of the others only the first event of the lane counts.
+COUNTED_ROWS = 2_000
 # Least seconds between two looks at permits.
 POLL_INTERVAL = 0.005
 # Least seconds between two searches for lanes to evict: while windows are full, and otherwise.
@@ -34,11 +41,12 @@ SURPLUS_PRUNED = 256
 class WaitingLane(NamedTuple):
     """A queue of events of one key that must wait because its handler has a rate or concurrency limit."""
 
-    # It waits for a permit since the monotonic time `since`. `head_id` is the id of the first event.
+    # It waits for a permit of `limit_key` since the monotonic time `since`. `head_id` is the id of the first event.
 
     lane: Lane
     head_id: int
     since: float
+    limit_key: LimitKey
 
     def is_stale(self) -> bool:
         """Return True if the first event of this queue no longer waits for permission to start."""
@@ -71,24 +79,49 @@ class EvictedRow(NamedTuple):
         """Return True if loading this event into memory was scheduled but has not happened yet."""
         return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early_ids)
 
+    def count_events(self) -> int:
+        """Return the number of parked events of the row's key, which all wait for this event's turn."""
+        chain = self.partition.parked.chains.get(self.key) if self.row.blocks else None
+        return 1 if chain is None else len(chain.rows)
+
+
+class EvictedLane(NamedTuple):
+    """An event queue that leaves memory while it waits for a handler's limit."""
+
+    # Its first event comes back after `delay` seconds, or earlier if its turn comes. `reason` says for people why it
+    # waits. `is_closed` means that this cannot be foreseen.
+
+    lane: Lane
+    limit_key: LimitKey
+    delay: float
+    reason: str
+    is_closed: bool
+
 
 class EvictableLanes(NamedTuple):
     """The event queues that must make room in memory while they wait for a handler's limit."""
 
-    # They wait for a permit. `evicted` lanes are parked as a whole, each with its limit key and the seconds until its
-    # turn. `oversized` lanes keep only their first event.
+    # They wait for a permit. `evicted` lanes are parked as a whole. `oversized` lanes keep only their first event.
 
-    evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
+    evicted: Sequence[EvictedLane] = ()
     oversized: Sequence[Lane] = ()
 
 
-class SurplusLane(NamedTuple):
-    """A queue whose first event must leave memory, because its attempt is counted and it would wait for a limit."""
+class Permit(NamedTuple):
+    """The permission to start one event under a handler's limit."""
 
-    lane: Lane
+    # A list that begins with the event may have other events of the same limit key, limit value and circuit value.
+
     limit_key: LimitKey
-    # The seconds until its turn.
-    delay: float
+    event_id: int
+    values: tuple[Hashable, Hashable] | None
+
+
+class NextProbe(NamedTuple):
+    """The time of the next probe of an open circuit, in monotonic seconds, and since when it is open, for people."""
+
+    at: float
+    open_since: str
 
 
 class LimitWait(NamedTuple):
@@ -107,14 +140,15 @@ class LimitedQueue:
     Every method but `find_permit` needs the engine's lock. `advance_clock` sets the clock (monotonic seconds), and
     comes before `take`."""
 
-    def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
+    def __init__(self, queue: RunQueue, keys_of: KeysOf) -> None:
         self.unlimited_queue = queue
         self.permit_queues = PermitQueues[WaitingLane]()
-        self.limit_key_of = limit_key_of
+        self._keys_of = keys_of
+        # When each open circuit opened, for people.
+        self._open_since: dict[LimitAddress, str] = {}
         self._now = 0.0
         self._unlimited_first = True
-        # The limit key of each permit that is held, and the id of its event.
-        self._permits: dict[Lane, tuple[LimitKey, int]] = {}
+        self._permits: dict[Lane, Permit] = {}
         # The time up to which the turns of evicted lanes are assigned.
         self._promised_until: dict[LimitKey, float] = {}
         # In the order in which the rows are loaded again.
@@ -125,7 +159,7 @@ class LimitedQueue:
         self._short_queues: set[LimitKey] = set()
         # The lane of each limit key that waits with a charged event, and the charged lanes that must wait elsewhere.
         self._charged_lanes: dict[LimitKey, Lane] = {}
-        self._surplus_lanes: list[SurplusLane] = []
+        self._surplus_lanes: list[EvictedLane] = []
         # The rows of those, which come back when they are due, or all at once when limits change.
         self._surplus_rows: defaultdict[LimitKey, dict[int, EvictedRow]] = defaultdict(dict)
         self._evicted_at = 0.0
@@ -143,7 +177,7 @@ class LimitedQueue:
         # front of new events.
         free = []
         for lane in lanes:
-            limit_key = self._find_limit_key(lane)
+            limit_key = self._find_lane_key(lane)
             if limit_key is None:
                 free.append(lane)
             else:
@@ -151,29 +185,26 @@ class LimitedQueue:
                 if parked:
                     lane.partition.parked.count_as_waiting(lane.key)
                     if lane.queue[0].parked.is_charged and not self._may_wait_charged(limit_key, lane):
-                        self._surplus_lanes.append(
-                            SurplusLane(lane, limit_key, self._promise_delay(limit_key, self._now))
-                        )
+                        self._surplus_lanes.append(self._describe_evicted(limit_key, lane, self._now))
                         continue
                 # A parked event is older than the events that were just read, and has waited before.
-                self.permit_queues.add(
-                    limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked
-                )
+                waiting = WaitingLane(lane, lane.queue[0].id, self._now, limit_key)
+                self.permit_queues.add(limit_key, waiting, self._now, first=parked)
         if free:
             self.unlimited_queue.add(free, due=due)
 
-    # While a charged event waits for its permit, the process may die of another event, and blame it. So only one of each
+    # While a charged event waits for its permit, the process may die of another event and blame it. So only one of each
     # limit key waits so; the others are charged again when their turn is near.
-    def take_surplus(self) -> list[SurplusLane]:
+    def take_surplus(self) -> list[EvictedLane]:
         """Remove and return the event queues that must not wait here."""
         surplus, self._surplus_lanes = self._surplus_lanes, []
         return surplus
 
-    def note_surplus(self, surplus: SurplusLane, row: ParkedRow) -> None:
+    def note_surplus(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
         """Record the row of an event that was taken by `take_surplus`, to load it again when limits change."""
-        lane, rows = surplus.lane, self._surplus_rows[surplus.limit_key]
+        rows = self._surplus_rows[limit_key]
         if len(rows) % SURPLUS_PRUNED == SURPLUS_PRUNED - 1:
-            self._prune_surplus(surplus.limit_key)
+            self._prune_surplus(limit_key)
         rows[row.id] = EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
 
     def _prune_surplus(self, limit_key: LimitKey) -> None:
@@ -186,6 +217,9 @@ class LimitedQueue:
         return {lane.queue[0].id for lane in self._charged_lanes.values() if _waits_charged(lane)}
 
     def _may_wait_charged(self, limit_key: LimitKey, lane: Lane) -> bool:
+        if not lane.queue[0].parked.is_accused and not _count_kept(self.permit_queues.bounds_of(limit_key[0])):
+            # Nothing of the key starts while it is paused, which may be for days.
+            return False
         other = self._charged_lanes.get(limit_key)
         if lane.queue[0].parked.is_accused or other is None or other is lane or not _waits_charged(other):
             self._charged_lanes[limit_key] = lane
@@ -194,11 +228,12 @@ class LimitedQueue:
 
     def advance_clock(self, now: float) -> None:
         """Set the queue's clock to `now`, and requeue event queues whose first event no longer waits for the limit."""
-        # The first event of such a lane has changed, or its partition is stopping, when its turn for a permit comes.
+        # The first event of such a lane has changed, its partition is stopping, or something it is under was closed,
+        # when its turn for a permit comes.
         self._now = max(now, self._now)
-        while (limit_key := self.permit_queues.find_next_key(self._now)) is not None and self.permit_queues.peek_first(
-            limit_key
-        ).is_stale():
+        while (limit_key := self.permit_queues.find_next_key(self._now)) is not None and self._is_misplaced(
+            self.permit_queues.peek_first(limit_key)
+        ):
             self._requeue(self.permit_queues.take_joining(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
@@ -211,7 +246,8 @@ class LimitedQueue:
         if limit_key is None or (self._unlimited_first and len(self.unlimited_queue)):
             return self.unlimited_queue.take() if len(self.unlimited_queue) else []
         waiting = self.permit_queues.start_first(limit_key, self._now)
-        self._permits[waiting.lane] = limit_key, waiting.head_id
+        keys = self._keys_of(waiting.lane.queue[0])
+        self._permits[waiting.lane] = Permit(limit_key, waiting.head_id, keys and keys.values)
         if limit_key in self._evicted_rows:
             self._short_queues.add(limit_key)
         self.advance_clock(self._now)
@@ -233,8 +269,8 @@ class LimitedQueue:
 
         return [each.lane for each in self.permit_queues.take_joining(limit_key, joins, SEARCHED * most)]
 
-    def find_permit(self, lane: Lane) -> tuple[LimitKey, int] | None:
-        """Return the limit key and the event id of the start permission that this event queue holds, or None."""
+    def find_permit(self, lane: Lane) -> Permit | None:
+        """Return the start permission that this event queue holds, or None."""
         # Any thread may call this without the lock.
         return self._permits.get(lane)
 
@@ -242,7 +278,7 @@ class LimitedQueue:
         """Give back the start permissions of event queues that no longer run, so that other events can start."""
         for lane in lanes if self._permits else ():
             if (permit := self._permits.pop(lane, None)) is not None:
-                self.permit_queues.end_call(permit[0], self._now)
+                self.permit_queues.end_call(permit.limit_key, self._now)
 
     def set_next_timer(self, *, full: bool) -> float | None:
         """Set the poller's timer to the next time at which events may start. Return that time, or None."""
@@ -268,15 +304,31 @@ class LimitedQueue:
         # The poller asks for the time of the next permit before it sleeps.
         self._timer_at = self._now
 
-    def apply_limits(self, limits: Mapping[str, Limit], now: float) -> None:
-        """Replace the limits of all handlers, and requeue events whose handlers have no limit any more."""
+    def apply_limits(self, limits: Mapping[str | LimitAddress, Limit], now: float) -> None:
+        """Replace the limits of all handlers and all pauses, and requeue events that wait for something else now."""
         self.advance_clock(now)
         self._requeue(self.permit_queues.replace_limits(limits, self._now))
+        self._requeue(
+            [each for _, each in self.permit_queues.remove_matching(lambda each, _, __: self._is_misplaced(each), now)]
+        )
         for limit_key, rows in self._surplus_rows.items():
             self._evicted_rows[limit_key].extend(rows.values())
         self._surplus_rows.clear()
         self._short_queues.update(self._evicted_rows)
         self.advance_clock(now)
+
+    def close_circuit(self, address: LimitAddress, probe: NextProbe, now: float) -> None:
+        """Let events under an open circuit wait, but for a probe now and then."""
+        # Events in other queues move to that of the circuit when their turn comes.
+        self._open_since[address] = probe.open_since
+        self.permit_queues.close_circuit(address, probe.at, now)
+
+    def remove_circuit(self, address: LimitAddress) -> None:
+        """Let events go on that waited for a circuit, which is not open any more."""
+        self._open_since.pop(address, None)
+        self._requeue(self.permit_queues.remove_circuit(address))
+        if (address, None) in self._evicted_rows:
+            self._short_queues.add((address, None))
 
     def change_share(self, share: float, now: float | None) -> None:
         """Set the fraction (0 to 1) of each rate or concurrency limit that this process may use."""
@@ -310,7 +362,9 @@ class LimitedQueue:
         oversized: list[Lane] = []
 
         def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
-            lane, row, few = waiting.lane, waiting.lane.queue[0].parked, max(1.0, _count_starts(bounds, KEEP_SECONDS))
+            lane, row, few = waiting.lane, waiting.lane.queue[0].parked, _count_kept(bounds)
+            if bounds.is_closed:
+                return (row is None or not row.is_charged) and (row is None or ahead >= few)
             if lane.partition not in full:
                 return row is not None and not row.is_charged and ahead >= max(MIN_LANES, few)
             is_long = len(lane.queue) > few
@@ -329,12 +383,12 @@ class LimitedQueue:
         self._promised_until = {limit_key: until for limit_key, until in self._promised_until.items() if until > now}
         removed = self.permit_queues.remove_matching(must_leave, now)
         return EvictableLanes(
-            [(each.lane, limit_key, self._promise_delay(limit_key, now)) for limit_key, each in removed], oversized
+            [self._describe_evicted(limit_key, each.lane, now) for limit_key, each in removed], oversized
         )
 
     def note_evicted(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
         """Record that a queue's first event has left memory, so that the event is loaded again in time for its turn."""
-        # The lane was returned by `take_evictable`, and its event was parked as `row`.
+        # The lane was returned by `take_evictable`, or its event was deferred. The event was parked as `row`.
         self._evicted_rows[limit_key].append(
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
         )
@@ -354,7 +408,7 @@ class LimitedQueue:
             if self.permit_queues.has_limit(limit_key[0]):
                 # Only parked events count here: new events are younger than evicted events, and come after them.
                 _, in_line = self.permit_queues.count_waiting(limit_key)
-                room = max(1.0, _count_starts(self.permit_queues.bounds_of(limit_key[0]), KEEP_SECONDS)) - in_line
+                room = _count_kept(self.permit_queues.bounds_of(limit_key[0])) - in_line
             while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.is_unsaved)):
                 each = evicted.popleft()
                 if not each.is_obsolete():
@@ -392,10 +446,16 @@ class LimitedQueue:
         lanes = (each.lane for _, bucket in self.permit_queues.iter_waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
-    def _promise_delay(self, limit_key: LimitKey, now: float) -> float:
-        pace, _, most = self.permit_queues.bounds_of(limit_key[0])
+    def _describe_evicted(self, limit_key: LimitKey, lane: Lane, now: float) -> EvictedLane:
+        name, bounds = limit_key[0], self.permit_queues.bounds_of(limit_key[0])
+        delay = CLOSED_SECONDS if bounds.is_closed else self._promise_delay(limit_key, bounds, now)
+        since = self._open_since.get(name) if isinstance(name, LimitAddress) else None
+        reason = describe_wait(limit_key, is_closed=bounds.is_closed, open_since=since)
+        return EvictedLane(lane, limit_key, delay, reason, bounds.is_closed)
+
+    def _promise_delay(self, limit_key: LimitKey, bounds: ProcessBounds, now: float) -> float:
         # Without a rate, assume that each call takes a second.
-        speed = pace or most
+        speed = bounds.pace or bounds.max_running
         in_line, _ = self.permit_queues.count_waiting(limit_key)
         # The turn comes after all lanes in line, and all lanes evicted before.
         at = max(self._promised_until.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
@@ -405,8 +465,9 @@ class LimitedQueue:
     def list_waits(self) -> list[LimitWait]:
         """Return how many events wait under each handler limit, and since when."""
         # The limits are given by limit key.
-        # The events are in memory or were parked meanwhile. For events of one aggregate that were evicted together,
-        # only the first counts.
+        # The events are in memory or were parked meanwhile. Beyond `COUNTED_ROWS` evicted lanes, only the first event
+        # of a lane counts, because this holds the lock.
+        left = COUNTED_ROWS
         waits = {
             limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
             for limit_key, bucket in self.permit_queues.iter_waiting()
@@ -414,15 +475,27 @@ class LimitedQueue:
         }
         for limit_key, evicted in self._evicted_rows.items():
             _, events, since = waits.get(limit_key, LimitWait(limit_key, 0, inf))
-            waits[limit_key] = LimitWait(limit_key, events + len(evicted), min(since, evicted[0].since))
+            more = sum(each.count_events() - 1 for each in islice(evicted, left))
+            left = max(0, left - len(evicted))
+            waits[limit_key] = LimitWait(limit_key, events + len(evicted) + more, min(since, evicted[0].since))
         return [*waits.values()]
 
-    def _find_limit_key(self, lane: Lane) -> LimitKey | None:
+    def find_limit_key(self, event: DeliveredEvent) -> LimitKey | None:
+        """Return the handler and value, or the closed object, for which this event waits, or None if it may start."""
+        keys = self._keys_of(event)
+        # A limit that is not in force any more, or not yet, does not count.
+        if keys is None or not self.permit_queues.has_limit(keys.handler):
+            return None
+        return keys.find_key(self.permit_queues.closed_addresses)
+
+    def _find_lane_key(self, lane: Lane) -> LimitKey | None:
         if isinstance(lane, SharedLane) or not lane.queue or lane.partition.is_stopping:
             return None
-        limit_key = self.limit_key_of(lane.queue[0])
-        # A limit that is not in force any more, or not yet, does not count.
-        return limit_key if limit_key is not None and self.permit_queues.has_limit(limit_key[0]) else None
+        return self.find_limit_key(lane.queue[0])
+
+    def _is_misplaced(self, waiting: WaitingLane) -> bool:
+        # True if the lane does not wait for this permit any more.
+        return waiting.is_stale() or self._find_lane_key(waiting.lane) != waiting.limit_key
 
     def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
@@ -433,6 +506,12 @@ def _waits_charged(lane: Lane) -> bool:
         return False
     row = lane.queue[0].parked
     return row is not None and row.is_charged
+
+
+def _count_kept(bounds: ProcessBounds) -> float:
+    # The result is the number of event queues of a limit key that stay in memory: those that start soon, or one for the
+    # probe of a circuit.
+    return bounds.max_running if bounds.is_closed else max(1.0, _count_starts(bounds, KEEP_SECONDS))
 
 
 def _count_starts(bounds: ProcessBounds, seconds: float) -> float:

@@ -13,6 +13,7 @@ from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.key import key_of
+from partbox.worker.engine.limited_queue import EvictedLane
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.phase import Phase
@@ -20,10 +21,6 @@ from partbox.worker.engine.state import EngineState
 
 _identity, _partition = itemgetter(IDENTITY), attrgetter("partition")
 _record, _parked = attrgetter("record"), attrgetter("parked")
-
-
-# The same text is in sql/queries/blocked.sql.
-AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
@@ -234,20 +231,26 @@ class Outcomes:
         elif partition.parked.park(event, verdict).blocks:
             lane.find_lane_behind(event).park_waiting()
 
-    def evict_lane(self, lane: Lane, delay: float, now: float) -> ParkedRow:
+    def evict_lane(self, evicted: EvictedLane, now: float) -> ParkedRow:
         """Move the events of a waiting queue from memory to the database. The caller holds the lock."""
         # The row of the first event is returned.
-        # The lane waits for a permit. Its first event is parked for `delay` seconds, and the events behind it are
-        # parked too.
+        # The lane waits for a permit. Its first event is parked, and the events behind it are parked too.
+        lane = evicted.lane
         event, partition = lane.queue.popleft(), lane.partition
         # If the database has the head as waiting already, its row is not saved again.
         was_charged = event.parked is not None and event.parked.is_charged
-        if not was_charged and partition.parked.put_off(event, now, delay):
+        if not was_charged and partition.parked.put_off(event, now, evicted.delay):
             self._state.schedule_wakeup(partition, lane.key)
         else:
-            attempts = event.attempt - 1
-            verdict = Verdict(RowState.DEFERRED, attempts, delay, True, AWAITS_PERMIT, is_wait=True, waits=True)
-            self.note_verdict(lane, event, verdict)
+            # An event that failed before keeps its error while it waits for a turn that will come. Under something
+            # closed the stored text must say so, or the next owner of the partition would not ask whether it is closed.
+            keeps_error = not evicted.is_closed
+            state, attempts = RowState.DEFERRED, event.attempt - 1
+            self.note_verdict(
+                lane,
+                event,
+                Verdict(state, attempts, evicted.delay, True, evicted.reason, is_wait=keeps_error, waits=True),
+            )
             if was_charged:
                 # The save takes the attempt back. It is counted again before the event runs.
                 event.parked.mark_suspect()

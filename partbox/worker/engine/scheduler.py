@@ -339,8 +339,8 @@ class LaneScheduler:
             evictable = self.limited_queue.take_evictable(partitions, late, now)
             for lane in evictable.oversized:
                 self._outcomes.park_behind_head(lane)
-            for lane, limit_key, delay in evictable.evicted:
-                self.limited_queue.note_evicted(limit_key, lane, self._outcomes.evict_lane(lane, delay, now))
+            for each in evictable.evicted:
+                self.limited_queue.note_evicted(each.limit_key, each.lane, self._outcomes.evict_lane(each, now))
             self._evict_surplus(self.limited_queue)
 
     def begin_transactional(self, lane: Lane, now: float) -> None:
@@ -371,8 +371,10 @@ class LaneScheduler:
                 return
 
     def _evict_surplus(self, limited: LimitedQueue) -> None:
-        for surplus in limited.take_surplus():
-            limited.note_surplus(surplus, self._outcomes.evict_lane(surplus.lane, surplus.delay, self._moved_at))
+        for each in limited.take_surplus():
+            row = self._outcomes.evict_lane(each, self._moved_at)
+            note = limited.note_evicted if each.is_closed else limited.note_surplus
+            note(each.limit_key, each.lane, row)
 
     @property
     def _has_free_runner(self) -> bool:
@@ -482,4 +484,6 @@ def _count_joining(to: Destination, per_lane: int, lane: Lane) -> int:
         return 0
     first = lane.queue[0]
     fits = to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint
+    # With circuits by value, lanes of other values may wait in the same line.
+    fits = fits and (lane.claim is not None or to.fits is None or to.fits(first))
     return min(per_lane, len(lane.queue)) if fits else 0

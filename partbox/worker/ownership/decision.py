@@ -5,6 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from partbox.db.delivery.cursors import OperatorBounds
+from partbox.protocol.limit_addresses import LimitAddress, LimitKind
 from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.rows import TickPartition
 from partbox.worker.engine.claims import OwnedTenure
@@ -52,16 +53,18 @@ def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) ->
     }
 
 
-def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Return the limits of the handlers in `given`, which combine operators' settings with the declared limits."""
-    # The settings of operators override the declared limits.
+def merge_limits(
+    given: Mapping[LimitAddress, OperatorBounds], declared: Mapping[str, Limit]
+) -> dict[LimitAddress, Limit]:
+    """Return the limits of the objects in `given`, which combine operators' settings with the declared limits."""
+    # The settings of operators override the declared limits of handlers.
     # None keeps a declared bound, and infinity removes it.
     found = {}
-    for handler, (rate, at_once) in given.items():
-        of = declared.get(handler, Limit())
+    for address, (rate, at_once) in given.items():
+        of = declared.get(address.handler, Limit()) if address.kind is LimitKind.HANDLER else Limit()
         starts = of.rate if rate is None else None if rate == inf else Rate(rate)
         running = of.at_once if at_once is None else None if at_once == inf else int(at_once)
-        found[handler] = Limit(starts, running, of.by)
+        found[address] = Limit(starts, running, of.by)
     return found
 
 

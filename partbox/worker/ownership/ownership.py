@@ -12,6 +12,7 @@ from psycopg import Connection
 from partbox.db.delivery import cursors, instances, parked, proof
 from partbox.db.delivery.cursors import OperatorBounds
 from partbox.db.delivery.idle_check import IdleCheck
+from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.rows import OwnedPartition, TickPartition
 from partbox.text.wording import format_count
 from partbox.worker.context import Context
@@ -64,7 +65,7 @@ class Ownership:
         self.instance_id: UUID | None = None
         self._leaving_noted: UUID | None = None
         # The limits that operators have set, as they are in force.
-        self._operator_limits: dict[str, OperatorBounds] = {}
+        self._operator_limits: dict[LimitAddress, OperatorBounds] = {}
         # The digest of the partitions at the last tick. Taking up a partition changes its epoch, and so the digest.
         self._digest: int | None = None
         # The idle check of the last tick, if no id was drawn between that tick and the one before.

@@ -116,7 +116,9 @@ class BatchRunner:
         return [ListPart(lane, taken, incarnation)] if taken else []
 
     def _refuse_batch(self, slices: list[ListPart], endpoint: Endpoint) -> bool:
-        refusal = endpoint.find_refusal(slices[0].lane.started_at)
+        lane, event = slices[0].lane, slices[0].events[0]
+        is_probe = endpoint.handler.circuit_by is not None and self._engine.limits.is_probe(lane)
+        refusal = endpoint.find_refusal(event, lane.started_at, is_probe=is_probe)
         if refusal is not None:
             self._fail_batch(slices, endpoint, refusal)
         return refusal is not None
@@ -208,6 +210,7 @@ class BatchRunner:
         counts_failure: bool = True,
     ) -> Verdict | None:
         verdict = endpoint.judge(event, result, lane.started_at, counts_failure=counts_failure)
+        self._settlement.update_circuits(endpoint)
         self._settlement.settle(lane, event, verdict, result, seconds_each, incarnation)
         return verdict
 

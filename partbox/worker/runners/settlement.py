@@ -34,7 +34,8 @@ class Settlement:
         if endpoint.run_kind is RunKind.LIMITED and not self._engine.limits.has_permit(lane, event.id):
             self._engine.outcomes.put_back(lane, event)
             return True
-        refusal = endpoint.find_refusal(lane.started_at)
+        is_probe = endpoint.handler.circuit_by is not None and self._engine.limits.is_probe(lane)
+        refusal = endpoint.find_refusal(event, lane.started_at, is_probe=is_probe)
         if refusal is None:
             return False
         self.settle(lane, event, endpoint.build_deferral_verdict(event, refusal))
@@ -50,9 +51,16 @@ class Settlement:
         self.raise_interrupt(result)
         seconds = monotonic() - lane.started_at
         verdict = endpoint.judge(event, result, lane.started_at)
+        self.update_circuits(endpoint)
         if tally is not None:
             tally.count_timed(endpoint, event, seconds, done=verdict is None)
         self.settle(lane, event, verdict, result, seconds)
+
+    def update_circuits(self, endpoint: Endpoint) -> None:
+        """Let events wait or go on whose circuit has changed. Call this after each judgement, before the lane ends."""
+        # Only handlers with a circuit for each value have such circuits.
+        for address in endpoint.take_changed_circuits():
+            self._engine.limits.update_circuit(address, endpoint.find_next_probe, monotonic())
 
     @staticmethod
     def raise_interrupt(result: object) -> None:
@@ -76,5 +84,9 @@ class Settlement:
     ) -> None:
         """Record an event's outcome in the engine and report it to observers."""
         # `incarnation` counts how often the partition had been read anew when the event was read.
-        if self._engine.outcomes.settle_event(lane, event, verdict, incarnation):
+        settled = self._engine.outcomes.settle_event(lane, event, verdict, incarnation)
+        # Only an event that waits for the circuit of its value has a text beside its wait.
+        if verdict is not None and verdict.waits and verdict.error is not None:
+            self._engine.limits.note_deferred(lane, event)
+        if settled:
             self.reports.report_settled(event, verdict, result, seconds)

@@ -210,7 +210,7 @@ class Transaction:
     def _run_event(self, effects: Effects, lane: Lane, event: DeliveredEvent) -> bool:
         endpoint = self._parts.runner.routes[event.route]
         started = lane.started_at
-        refusal = self._parts.blame.take_error(event) or endpoint.find_refusal(started)
+        refusal = self._parts.blame.take_error(event) or endpoint.find_refusal(event, started)
         result = refusal or endpoint.context().run(effects.call_in_savepoint, endpoint, event)
         ended = not effects.is_intact
         if ended:
@@ -248,7 +248,7 @@ class Transaction:
             return False
         if not self._transactions.note_undone(self.open_transaction, lane, event):
             return False
-        endpoint.note_undecided(lane.started_at)
+        endpoint.note_undecided(event, lane.started_at)
         self._context.engine.outcomes.put_back(lane, event)
         return True
 
