@@ -77,8 +77,50 @@ def test_every_limit_command_prints_json(command):
 
 
 @pytest.mark.parametrize(
+    ("address", "name", "listed"),
+    [
+        (("shop.charge", "--value", "4711"), "value 4711 of handler shop.charge", "shop.charge, value 4711"),
+        (("--type", "Paid"), "event type Paid", "type Paid"),
+        (("--tenant", "acme"), "tenant acme", "tenant acme"),
+    ],
+)
+def test_a_value_a_type_and_a_tenant_are_paused_shown_and_let_go_on(command, partbox, conn, address, name, listed):
+    said = f"limited {name}: rate 0; its workers apply this within a heartbeat\n"
+    assert command("set", *address, "--rate", "0").out == said
+    assert command("set", *address, "--rate", "0").out == f"{name} already has these limits: nothing to do\n"
+    row = " ".join(command("list").out.splitlines()[1].split())
+    assert row.startswith(f"default {listed} paused 0 - ")
+    assert row.endswith(f" by {getpass.getuser()}@{socket.gethostname()} as {conn.info.user}")
+    (told,) = json.loads(command("list", "--json").out)
+    assert (told["rate"], told["change"]["rate"], told["waiting"]) == (0.0, 0.0, 0)
+    assert command("reset", *address).out == f"{name} goes on; its workers apply this within a heartbeat\n"
+    assert command("reset", *address).out == f"{name} is not paused: nothing to do\n"
+    assert [each["action"] for each in json.loads(partbox("actions", "--json").out)] == ["limit reset", "limit set"]
+
+
+def test_rate_0_pauses_a_handler_and_another_rate_lets_it_go_on(command):
+    assert command("set", "shop.charge", "--rate", "0").code == 0
+    assert command("list").out.splitlines()[1].split()[1:3] == ["shop.charge", "paused"]
+    command("set", "shop.charge", "--rate", "5/s")
+    assert command("list").out.splitlines()[1].split()[1:3] == ["shop.charge", "5/s"]
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ("set", "--rate", "0"),
+            "HANDLER is missing: give a handler, a handler and a value, an event type, or a tenant",
+        ),
+        (("set", "--value", "4711", "--rate", "0"), "--value needs a handler: give a handler"),
+        (("set", "shop.charge", "--tenant", "a", "--rate", "0"), "HANDLER cannot be given with tenant: give a handler"),
+        (("set", "--tenant", "a", "--rate", "5/s"), "--rate tenant 'a' can only be paused: use rate 0"),
+        (("set", "--type", "a", "--rate", "none"), "--rate event type 'a' can only be paused: use rate 0"),
+        (
+            ("set", "x", "--value", "a", "--rate", "0", "--at-once", "1"),
+            "--at-once value 'a' of handler 'x' can only be ",
+        ),
+        (("reset",), "HANDLER is missing: give a handler"),
         (("set", "shop.charge"), '--rate is missing, and so is at_once: give one of them, such as "100/s"'),
         (("set", "shop.charge", "--rate", "fast"), "--rate 'fast' is not a rate: write it like "),
         (("set", "shop.charge", "--at-once", "0"), "--at-once '0' must be a whole number from 1"),

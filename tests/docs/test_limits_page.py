@@ -25,5 +25,12 @@ def test_the_programs_of_the_page_on_limits_deliver_and_change_limits_as_it_says
         "limited handler charge",
         "handler charge is back to its declared limits; its workers apply them within a heartbeat\n",
     ]
-    assert len(commands) == 5
+    assert len(commands) == 10
+    assert [text.split(";")[0].strip() for text in done[5:]] == [
+        "limited handler charge: rate 0",
+        "limited value 4711 of handler charge: rate 0",
+        "limited event type OrderPaid: rate 0",
+        "limited tenant acme: rate 0",
+        "value 4711 of handler charge goes on",
+    ]
     assert "charge" in done[3]

@@ -6,21 +6,23 @@ from typing import Any
 
 from overviews import ADA, NOW, cluster, instance, overview, partition
 
-from partbox.db.delivery.limits import LimitChange, LimitReport, WaitingValue, merge_limits
+from partbox.db.delivery.limits import HeldReport, LimitChange, LimitReport, WaitingValue, merge_limits
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Finding
+from partbox.doctor.case import Case, Finding, Severity
 from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
 
 MINUTE_AGO = NOW - timedelta(seconds=60)
 
 
-def limited(*kept: LimitReport, changes: tuple[LimitChange, ...] = (), **fields: Any) -> Cluster:
+def limited(
+    *kept: LimitReport, changes: tuple[LimitChange, ...] = (), held: tuple[HeldReport, ...] = (), **fields: Any
+) -> Cluster:
     """A subscription whose one process, which lives, keeps these limits."""
     return cluster(
-        instances=[instance(ADA, limits=kept, limits_age=1.0)],
-        limits=merge_limits("default", kept, changes),
+        instances=[instance(ADA, limits=kept, held=held, limits_age=1.0)],
+        limits=merge_limits("default", kept, changes, held),
         **fields,
     )
 
@@ -81,3 +83,42 @@ def test_events_that_wait_for_a_limit_do_not_make_their_process_look_stalled() -
     assert found(limited(LimitReport("shop.charge", 5 / 3600), partitions=[still]), "stalled")
     silent = cluster([still], [instance(ADA, limits=(waiting,), limits_age=20.0)])
     assert found(silent, "stalled")
+
+
+def test_what_is_paused_is_a_note_with_its_author_and_the_command_to_let_it_go_on() -> None:
+    pauses = [
+        (LimitChange("ship", 0.0, None, MINUTE_AGO, "ada"), "handler ship", "partbox limit reset ship"),
+        (
+            LimitChange("ship", 0.0, None, MINUTE_AGO, "ada", "value", "4711"),
+            "handler ship, value 4711",
+            "partbox limit reset --value=4711 ship",
+        ),
+        (LimitChange("", 0.0, None, MINUTE_AGO, "ada", "type", "Paid"), "type Paid", "partbox limit reset --type=Paid"),
+        (LimitChange("", 0.0, None, MINUTE_AGO, "ada", "tenant", "x"), "tenant x", "partbox limit reset --tenant=x"),
+    ]
+    for change, name, command in pauses:
+        kept = (LimitReport("ship", 0.0, None, None, 7, 600.0),) if change.kind == "handler" else ()
+        held = () if kept else (HeldReport(change.kind, change.handler, change.value, 7, 600.0),)
+        (finding,) = found(limited(*kept, changes=(change,), held=held))
+        assert finding.severity == Severity.NOTE
+        assert finding.summary == f"{name} is paused by ada since 2026-01-31 08:59:00Z: 7 events wait"
+        assert finding.remedy == (f"let it go on: `{command}`",)
+
+
+def test_a_pause_that_no_process_applies_is_reported() -> None:
+    change = LimitChange("book", 0.0, None, MINUTE_AGO, "ada", "value", "4711")
+    (finding,) = found(limited(changes=(change,)))
+    assert finding.summary.startswith("book, value 4711 is paused, but no process applies it")
+
+
+def test_values_whose_circuit_is_open_for_long_are_reported_with_what_waits() -> None:
+    held = (
+        HeldReport("circuit", "send", "4711", 18_233, 90.0, 90.0, 12.0),
+        HeldReport("circuit", "send", "4712", 1, 70.0, 70.0, 1.0),
+        HeldReport("circuit", "send", "4713", 1, 5.0, 5.0, 1.0),
+    )
+    (finding,) = found(limited(held=held), "value-circuit")
+    assert finding.summary == ("2 values of handlers wait for their downstream: 18,234 events, no attempt is charged")
+    assert finding.evidence[0] == "send, value 4711: open for 90 s, 18,233 events waiting, next probe in 12 s"
+    assert "`partbox limit list`" in finding.remedy[1]
+    assert found(limited(held=held), "limit") == []

@@ -24,6 +24,7 @@ from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import LateLimits, ReadRequest
 from partbox.protocol.horizon import Page, Snapshot, build_fence
+from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.rows import (
     CursorSave,
     LooseRows,
@@ -64,6 +65,7 @@ class Database:
         self.parked: dict[int, ParkedLine] = {}
         self.spills: dict[tuple[int, str, str], int] = {}  # by partition and key: from which id on
         self.instances: dict[UUID, bool] = {}  # whether it is draining
+        self.paused: set[LimitAddress] = set()  # by an operator
         self.incarnation = 1
         self.meddling: list[
             Callable[[], None]
@@ -165,17 +167,21 @@ class Database:
 
     def tick(self, me: UUID, listed: Sequence[int], known: int | None) -> TickResult:
         look, rows = self.look(listed), self.mine(me)
-        digest = hash(tuple(rows)) if rows else None
+        digest = self.digest(rows)
         dues: dict[int, float] = {}
         for parked in self.parked.values():
             if parked.due_at is not None and self.partitions[parked.partition].owner == me:
                 left = parked.due_at - self.clock.now
                 dues[parked.partition] = min(left, dues.get(parked.partition, left))
-        return TickResult(look, digest, None if digest is not None and digest == known else rows, dues, {})
+        is_known = digest is not None and digest == known
+        return TickResult(look, digest, None if is_known else rows, dues, dict.fromkeys(self.paused, (0.0, None)))
+
+    def digest(self, rows: Sequence[TickPartition]) -> int | None:
+        return hash((tuple(rows), frozenset(self.paused))) if rows else None
 
     def calm(self, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         rows = self.mine(me)
-        if self.log.drawn != before.fence.drawn_id or not rows or hash(tuple(rows)) != known:
+        if self.log.drawn != before.fence.drawn_id or not rows or self.digest(rows) != known:
             return None
         if any(row.due_at is not None for row in self.parked.values()):
             return None

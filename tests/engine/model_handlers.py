@@ -56,6 +56,7 @@ class Shape(NamedTuple):
     rate: int = 0  # starts in a second, of each handler that is not transactional; 0: any number
     at_once: int = 0  # the same of calls that run at once
     limit_by: str = "event_type"  # what both hold for each value of
+    circuit_by: str = ""  # ValueError says that the downstream of such a value is away
     max_waiting: int = 1 << 20
     spill_after: int = 200
     away: int = 0  # no handler could handle any event: reading stops at `max_parked` rows
@@ -81,6 +82,7 @@ class HandlingProcess:
         limits = {"rate": f"{shape.rate}/s"} if shape.rate else {}
         limits |= {"at_once": shape.at_once} if shape.at_once else {}
         limits |= {"limit_by": shape.limit_by} if limits else {}
+        limits |= {"circuit_by": shape.circuit_by} if shape.circuit_by else {}
         for number, kind in enumerate(kinds):
             name = "*" if number == 0 else f"Type {number}"
             if "lists" in kind:
@@ -118,6 +120,9 @@ class HandlingProcess:
         if not self.shape.at_once or self.shape.kind in MIXTURES or self.shape.kind == "effects":
             return
         (value,) = {getattr(event, self.shape.limit_by) for event in events}
+        if self.shape.circuit_by:  # a probe starts beside the limit
+            assert len({getattr(event, self.shape.circuit_by) for event in events}) == 1
+            return
         others = [each for _, each in self.handling() if not each.letter]
         mine = [each for each in others if getattr(each.events[0], self.shape.limit_by) == value]
         assert len(mine) < self.shape.at_once, f"{events} begin beside {mine}"

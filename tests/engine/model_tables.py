@@ -6,7 +6,7 @@ from uuid import UUID
 from server_log import Logged, sees
 
 from partbox.protocol.horizon import Snapshot
-from partbox.worker.engine.outcomes import AWAITS_PERMIT
+from partbox.protocol.limit_addresses import WAITS
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ParkedLine:
 
     @property
     def waits_for_turn(self) -> bool:
-        return self.state == "deferred" and self.last_error == AWAITS_PERMIT
+        return self.state == "deferred" and (self.last_error or "").startswith(WAITS)
 
     @property
     def waits(self) -> bool:

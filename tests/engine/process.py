@@ -12,7 +12,7 @@ another thread holds it, sorts it or forgets it, in the middle of a critical sec
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -139,6 +139,11 @@ class Process(HandlingProcess):
             self.failure = error
 
     # What the test does.
+
+    @property
+    def limitable(self) -> Iterable[str]:
+        """The names of handlers that take limits."""
+        return self.worker._context.limits.declared_limits
 
     @property
     def actors(self) -> list[str]:
@@ -334,8 +339,8 @@ def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
     settings = load(
         dsn="postgresql://nowhere", page=shape.page, window=shape.window, window_bytes=shape.window_bytes,
         max_parked=shape.max_parked, max_waiting=shape.max_waiting, spill_after=shape.spill_after,
-        max_attempts=shape.max_attempts, on_dead=shape.on_dead, handler_timeout=None, retry=Fixed(AGAIN), circuit="off",
-        bell="off",
+        max_attempts=shape.max_attempts, on_dead=shape.on_dead, handler_timeout=None, retry=Fixed(AGAIN),
+        bell="off", circuit="ValueError" if shape.circuit_by else "off",
     )  # fmt: skip
     return Worker(
         settings, handlers, Codecs(), slot, subscription="default", concurrency=shape.concurrency, dsn=lambda: "",

@@ -22,9 +22,11 @@ from run_size import examples
 from world import POISON, World
 
 from partbox.db.delivery import parked as parked_queries
+from partbox.protocol import circuit
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
+from partbox.protocol.limit_addresses import LimitAddress, LimitKind
 from partbox.worker.engine import limited_queue, read_budget
 from partbox.worker.runners.dispatcher import IN_TIME
 from partbox.worker.saver import saver
@@ -81,6 +83,7 @@ THEMES = [
 FLOOD = {"publish": 60, "commit": 40, "time": 20}
 FLOODS = [  # of limited handlers: what waits for permits is put away, and comes back
     Theme({**FLOOD, "lose": 0.5, "plan": 1}, fails=0.05, lost=0.0, keys=0.8, burst=6),
+    Theme({**FLOOD, "lose": 0.5, "plan": 1, "pause": 8}, fails=0.2, lost=0.0, keys=0.8, burst=6),
     Theme(
         {**FLOOD, "plan": 3, "join": 2, "leave": 4, "kill": 0.5, "command": 2}, fails=0.2, lost=0.003, keys=0.7, burst=3
     ),
@@ -95,6 +98,10 @@ SPILLS = [  # of keys that fail with many events behind them, some of which comm
     ),
     Theme({"publish": 50, "time": 12, "command": 6, "crash": 0.3, "save": 8}, fails=0.6, lost=0.0, keys=1.0, burst=6),
 ]  # fmt: skip
+CLOSINGS = [  # circuits of values open, and operators pause
+    Theme({"publish": 40, "pause": 6, "lose": 1, "plan": 1}, fails=0.5, lost=0.0, keys=0.8, burst=4),
+    Theme({"pause": 4, "plan": 3, "join": 2, "leave": 4, "kill": 0.5, "command": 2}, fails=0.6, lost=0.003, keys=0.7),
+]
 WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
 ANY = st.builds(
     Shape,
@@ -114,6 +121,7 @@ ANY = st.builds(
     rate=st.just(0),
     at_once=st.just(0),
     limit_by=st.just("event_type"),
+    circuit_by=st.just(""),
 )
 IN_LINE = st.builds(
     lambda shape, kind: shape._replace(concurrency=3, kind=kind, lines=True),
@@ -130,6 +138,13 @@ SHAPES = st.one_of(IN_LINE, ANY, LIMITED)
 FLOODED = st.builds(
     lambda shape, kind: shape._replace(window=3, kind=kind, window_bytes=1 << 20),
     LIMITED, st.sampled_from(["sync", "async", "lists", "several"]),
+)  # fmt: skip
+
+
+CLOSED = st.builds(
+    lambda shape, kind, by: shape._replace(kind=kind, window_bytes=1 << 20, circuit_by=by),
+    st.one_of(LIMITED, ANY), st.sampled_from(["sync", "async", "lists", "async lists", "several"]),
+    st.sampled_from(["event_type", "aggregate_id", ""]),
 )  # fmt: skip
 
 
@@ -270,8 +285,28 @@ class EngineMachine(RuleBasedStateMachine):
                 world.crash()
             case "filter":
                 world.filter(random.choice(WANTED))
+            case "pause":
+                self.pause(random)
             case _ if process is not None:
                 self.trouble_of(process, deed)
+
+    def pause(self, random: Random) -> None:
+        """An operator pauses a handler, a value of it, an event type or a tenant, or lets one of these go on."""
+        paused = self.world.database.paused
+        if paused and random.random() < 0.5:
+            paused.remove(random.choice(sorted(paused)))
+            return
+        names = {name for process in self.world.processes for name in process.limitable}
+        handler, kind = random.choice([*sorted(names), ""]), random.choice(["Event", "Type 1", "Type 2"])
+        paused.add(
+            random.choice(
+                [
+                    LimitAddress(LimitKind.TYPE, "", kind),
+                    LimitAddress.of_handler(handler),
+                    LimitAddress(LimitKind.VALUE, handler, kind),
+                ]
+            )
+        )
 
     def trouble_of(self, process: Process, deed: str) -> None:
         match deed:
@@ -297,6 +332,7 @@ class EngineMachine(RuleBasedStateMachine):
             return
         world = self.world
         world.database.meddling.clear()
+        world.database.paused.clear()
         try:
             world.arrive()
             heir = next((each for each in world.processes if each.trusted and not each.stopping), None)
@@ -362,6 +398,12 @@ class FloodMachine(EngineMachine):
         super().start(first_xid, shape, theme, wanted)
 
 
+class ClosingMachine(EngineMachine):
+    @initialize(first_xid=st.just(5), shape=CLOSED, theme=st.sampled_from(CLOSINGS), wanted=st.none())
+    def start(self, first_xid: int, shape: Shape, theme: Theme, wanted: frozenset[str] | None) -> None:
+        super().start(first_xid, shape, theme, wanted)
+
+
 def _is_held(subject: object) -> bool:
     """True if a runner goes on by another deed than `run`."""
     return isinstance(subject, Handling) or subject is WATCHES
@@ -418,3 +460,15 @@ def test_nothing_is_lost_doubled_or_reordered_when_a_flood_waits_for_permits(
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     monkeypatch.setattr(parked_queries, "MOST_REFILL_READ", 4)
     run_state_machine_as_test(FloodMachine, settings=settings(PROFILE, max_examples=examples(60)))
+
+
+def test_nothing_is_lost_doubled_or_reordered_while_circuits_of_values_open_and_operators_pause(
+    monkeypatch: pytest.MonkeyPatch, stage: tuple[asyncio.AbstractEventLoop, ModelClock]
+) -> None:
+    EngineMachine.loop, EngineMachine.clock = stage
+    monkeypatch.setattr(limited_queue, "INTERVAL_ELSE", 0.05)
+    monkeypatch.setattr(circuit, "VALUE_PAUSE", 4.0)
+    monkeypatch.setattr(circuit, "VALUE_FAILURES", 1)
+    monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
+    monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
+    run_state_machine_as_test(ClosingMachine, settings=settings(PROFILE, max_examples=examples(80)))

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from partbox.protocol.circuit import FIRST_PROBE, KEYS, LONGEST_PAUSE, PROBE_LOST, SOON, Circuit
+from partbox.protocol import circuit as circuit_rules
+from partbox.protocol.circuit import FIRST_PROBE, KEYS, LONGEST_PAUSE, PROBE_LOST, SOON, Circuit, ValueCircuits
 
 A_WHILE = 10_000.0  # monotonic seconds; longer than every wait
 
@@ -348,7 +349,7 @@ class Downstream(RuleBasedStateMachine):
         assert self.circuit.compute_delay(self.now) > 0
         at = self.now + PROBE_LOST + LONGEST_PAUSE
         if self.circuit.is_open:
-            assert self.circuit._next_probe_at() <= at
+            assert self.circuit.next_probe_at() <= at
 
     @invariant()
     def its_memory_is_bounded(self):
@@ -357,3 +358,31 @@ class Downstream(RuleBasedStateMachine):
 
 
 TestDownstream = Downstream.TestCase
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["fail", "away", "succeed"])), max_size=60))
+def test_circuits_of_values_open_by_their_own_failures_and_the_oldest_are_forgotten(steps):
+    circuits, most = ValueCircuits(30.0), 4
+    failures, opened = {}, set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circuit_rules, "MAX_VALUES", most)
+        for now, (value, what) in enumerate(steps):
+            if what == "succeed":
+                if (found := circuits.find(value)) is not None:
+                    found.note_success()
+                    circuits.drop_healthy(value)
+                failures.pop(value, None)
+                opened.discard(value)
+            else:
+                found, forgotten = circuits.ensure(value)
+                if forgotten != value:
+                    assert forgotten in opened
+                found.note_failure(("event", now), float(now), unavailable=what == "away")
+                known = {each for each in range(10) if circuits.find(each) is not None}
+                failures = {each: many for each, many in failures.items() if each in known}
+                opened &= known
+                failures[value] = failures.get(value, 0) + 1
+                if what == "away" or failures[value] >= 3:
+                    opened.add(value)
+            assert len(circuits) <= most
+            assert {each.value for each in circuits.list_open()} == opened

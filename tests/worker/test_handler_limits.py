@@ -4,11 +4,14 @@ import pytest
 
 from partbox.handlers import Handlers
 from partbox.observe import Observers
+from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.limits import Limit, Rate
 from partbox.settings import Settings
 from partbox.worker.engine.engine import Engine
 from partbox.worker.handler_limits import HandlerLimits
 from partbox.worker.runners.endpoint import Endpoint, RunKind
+
+of = LimitAddress.of_handler
 
 
 @pytest.fixture
@@ -34,11 +37,11 @@ def test_limits_given_while_a_worker_runs_replace_the_declared_ones_until_they_a
     assert limits.effective_limits == declared
     limits.override_limits(
         {
-            "charge": Limit(Rate(7)),
-            "ship": Limit(at_once=3),
-            "mail": Limit(),
-            "book": Limit(Rate(1)),
-            "x": Limit(Rate(1)),
+            of("charge"): Limit(Rate(7)),
+            of("ship"): Limit(at_once=3),
+            of("mail"): Limit(),
+            of("book"): Limit(Rate(1)),
+            of("x"): Limit(Rate(1)),
         }
     )
     assert limits.effective_limits == {"charge": Limit(Rate(7), None, "tenant_id"), "ship": Limit(at_once=3)}

@@ -8,8 +8,10 @@ from ownership import SCHEMA, Conn, join, seize
 from partbox import Outbox
 from partbox.db.delivery import cursors
 from partbox.db.delivery.cursors import TickResult
+from partbox.protocol.limit_addresses import LimitAddress
 
 DEFAULT = "default"
+of = LimitAddress.of_handler
 
 
 @pytest.fixture
@@ -30,11 +32,11 @@ def test_a_tick_returns_the_limits_only_when_they_have_changed(conn: Conn, outbo
     outbox.limits.set("charge", rate="3/s")
     outbox.limits.set("send", rate="none", at_once=2)
     second = tick(first.digest)
-    assert second.limits == {"charge": (3.0, None), "send": (inf, 2.0)}
+    assert second.limits == {of("charge"): (3.0, None), of("send"): (inf, 2.0)}
     assert tick(second.digest).partitions is None
     outbox.limits.set("charge", rate="4/s")
     third = tick(second.digest)
-    assert third.limits["charge"] == (4.0, None)
+    assert third.limits[of("charge")] == (4.0, None)
     outbox.limits.reset("charge")
     outbox.limits.reset("send")
     last = tick(third.digest)

@@ -12,7 +12,7 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.case import Case
 from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
-from partbox.worker.engine.outcomes import AWAITS_PERMIT
+from partbox.protocol.limit_addresses import AWAITS_PERMIT
 
 
 @pytest.fixture

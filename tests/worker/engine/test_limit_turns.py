@@ -5,6 +5,7 @@ from contexts import row
 
 from partbox.codecs import Codecs
 from partbox.events import ClaimContext, DeliveredEvent
+from partbox.protocol.limit_addresses import EventKeys
 from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.parking import RowState
 from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow
@@ -15,6 +16,7 @@ from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.scheduler import NoLane
 
 EVERY = Limit(Rate(256.0))  # one start in a second for each partition
+KEYS = EventKeys("handler", None, "type", "tenant")
 CLAIM = ClaimContext(1, "default", Codecs())
 DEFERRED = Verdict(RowState.DEFERRED, 0, 1.5, True, None)
 
@@ -29,7 +31,7 @@ def engine():
         engine.woken += 1
 
     engine.wakes.wake_poller = poll
-    engine.limits.limit_key_of = lambda event: ("handler", None)
+    engine.limits.keys_of = lambda event: KEYS
     engine.limits.set_limits({"handler": EVERY}, 0.0)
     engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
     return engine

@@ -7,33 +7,35 @@ from hypothesis import strategies as st
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.limits import Limit, Rate
 from partbox.worker.ownership.decision import merge_limits
 
+of = LimitAddress.of_handler
 DECLARED = {"charge": Limit(Rate(9.0), 4, "tenant_id"), "send": Limit(None, 2)}
 
 
 def test_a_bound_that_is_set_replaces_the_declared_one_and_infinity_lifts_it() -> None:
-    assert merge_limits({"charge": (3.0, None)}, DECLARED) == {"charge": Limit(Rate(3.0), 4, "tenant_id")}
-    assert merge_limits({"charge": (inf, inf)}, DECLARED) == {"charge": Limit(None, None, "tenant_id")}
-    assert merge_limits({"send": (None, 7.0)}, DECLARED) == {"send": Limit(None, 7)}
-    assert merge_limits({"other": (1.5, None)}, DECLARED) == {"other": Limit(Rate(1.5))}
+    assert merge_limits({of("charge"): (3.0, None)}, DECLARED) == {of("charge"): Limit(Rate(3.0), 4, "tenant_id")}
+    assert merge_limits({of("charge"): (inf, inf)}, DECLARED) == {of("charge"): Limit(None, None, "tenant_id")}
+    assert merge_limits({of("send"): (None, 7.0)}, DECLARED) == {of("send"): Limit(None, 7)}
+    assert merge_limits({of("other"): (1.5, None)}, DECLARED) == {of("other"): Limit(Rate(1.5))}
 
 
 bounds = st.none() | st.just(inf) | st.integers(1, 9).map(float)
 
 
-@given(st.dictionaries(st.sampled_from(["charge", "send", "other"]), st.tuples(bounds, bounds)))
+@given(st.dictionaries(st.sampled_from([of("charge"), of("send"), of("other")]), st.tuples(bounds, bounds)))
 def test_only_the_bounds_that_are_set_differ_from_the_declared_ones(
-    found: dict[str, tuple[float | None, float | None]],
+    found: dict[LimitAddress, tuple[float | None, float | None]],
 ) -> None:
     given = merge_limits(found, DECLARED)
     assert given.keys() == found.keys()
-    for handler, (rate, at_once) in found.items():
-        declared = DECLARED.get(handler, Limit())
-        assert given[handler].rate == (declared.rate if rate is None else None if rate == inf else rate)
-        assert given[handler].at_once == (declared.at_once if at_once is None else None if at_once == inf else at_once)
-        assert given[handler].by == declared.by
+    for address, (rate, at_once) in found.items():
+        declared = DECLARED.get(address.handler, Limit())
+        assert given[address].rate == (declared.rate if rate is None else None if rate == inf else rate)
+        assert given[address].at_once == (declared.at_once if at_once is None else None if at_once == inf else at_once)
+        assert given[address].by == declared.by
 
 
 def test_a_running_worker_applies_a_change_and_a_reset_of_a_limit(dsn: str) -> None:

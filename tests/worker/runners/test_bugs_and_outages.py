@@ -247,6 +247,6 @@ def test_events_that_wait_for_a_circuit_do_not_come_back_at_once():
     event = DeliveredEvent(row(1), ClaimContext(1, "default", Codecs()))
     endpoint.judge(event, DownstreamUnavailable("down"), 0.0)
     now = time.monotonic()
-    waits = [refusal.delay for _ in range(20) if (refusal := endpoint.find_refusal(now)) is not None]
+    waits = [refusal.delay for _ in range(20) if (refusal := endpoint.find_refusal(event, now)) is not None]
     assert len(set(waits)) == 20
     assert max(waits) <= WAIT_SPREAD[1] / WAIT_SPREAD[0] * min(waits)
