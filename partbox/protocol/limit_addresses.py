@@ -81,9 +81,10 @@ class EventKeys(NamedTuple):
 
     def find_key(self, closed: Collection[LimitAddress]) -> LimitKey:
         """Return the key under which the event waits for a permit, while the objects at the addresses are `closed`."""
-        for address in self.list_closable() if closed else ():
-            if address in closed:
-                return address, None
+        if closed:
+            for address in self.list_closable():
+                if address in closed:
+                    return address, None
         return self.handler, self.limit_value
 
 

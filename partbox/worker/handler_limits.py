@@ -118,14 +118,12 @@ class HandlerLimits:
         if endpoint.run_kind is not RunKind.LIMITED:
             return None
         name = endpoint.handler.name
-        limit_value = self._find_value("limit_by", name, self._limit_getters.get(name), event)
-        circuit = self._circuit_getters.get(name)
-        circuit_value = self._find_value("circuit_by", name, circuit, event)
+        limit, circuit = self._limit_getters.get(name), self._circuit_getters.get(name)
+        limit_value = None if limit is None else self._find_value("limit_by", name, limit, event)
+        circuit_value = None if circuit is None else self._find_value("circuit_by", name, circuit, event)
         return EventKeys(name, limit_value, event.event_type, event.tenant_id, circuit is not None, circuit_value)
 
-    def _find_value(self, option: str, name: str, value: EventValue | None, event: DeliveredEvent) -> LimitValue:
-        if value is None:
-            return None
+    def _find_value(self, option: str, name: str, value: EventValue, event: DeliveredEvent) -> LimitValue:
         try:
             return to_limit_value(value(event))
         except UnfitValueError as error:

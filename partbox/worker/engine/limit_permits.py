@@ -115,11 +115,11 @@ class LimitPermits:
         if permit is None or limited is None:
             return to
 
+        values = None if permit.keys is None else permit.keys.values
+
         def fits(event: DeliveredEvent) -> bool:
             keys = self.keys_of(event)
-            return (
-                keys is not None and keys.values == permit.values and limited.find_limit_key(event) == permit.limit_key
-            )
+            return keys is not None and keys.values == values and limited.find_limit_key(event) == permit.limit_key
 
         return to._replace(limit_key=permit.limit_key, fits=fits)
 

@@ -2,7 +2,7 @@
 permit to start (`protocol.turns`). All other lanes stay in the unlimited queue."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -114,7 +114,7 @@ class Permit(NamedTuple):
 
     limit_key: LimitKey
     event_id: int
-    values: tuple[Hashable, Hashable] | None
+    keys: EventKeys | None
 
 
 class NextProbe(NamedTuple):
@@ -246,8 +246,7 @@ class LimitedQueue:
         if limit_key is None or (self._unlimited_first and len(self.unlimited_queue)):
             return self.unlimited_queue.take() if len(self.unlimited_queue) else []
         waiting = self.permit_queues.start_first(limit_key, self._now)
-        keys = self._keys_of(waiting.lane.queue[0])
-        self._permits[waiting.lane] = Permit(limit_key, waiting.head_id, keys and keys.values)
+        self._permits[waiting.lane] = Permit(limit_key, waiting.head_id, self._keys_of(waiting.lane.queue[0]))
         if limit_key in self._evicted_rows:
             self._short_queues.add(limit_key)
         self.advance_clock(self._now)
@@ -494,8 +493,11 @@ class LimitedQueue:
         return self.find_limit_key(lane.queue[0])
 
     def _is_misplaced(self, waiting: WaitingLane) -> bool:
-        # True if the lane does not wait for this permit any more.
-        return waiting.is_stale() or self._find_lane_key(waiting.lane) != waiting.limit_key
+        # True if the lane does not wait for this permit any more. While nothing is closed, its key stays as it is.
+        if waiting.is_stale():
+            return True
+        may_move = self.permit_queues.closed_addresses or isinstance(waiting.limit_key[0], LimitAddress)
+        return bool(may_move) and self._find_lane_key(waiting.lane) != waiting.limit_key
 
     def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
