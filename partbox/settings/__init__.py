@@ -79,8 +79,7 @@ class Settings(BaseModel):
     )
     max_parked: Count = Field(
         default=1_000,
-        description="parked records of a partition that failed or wait behind a failed one; beyond that, reading "
-        "pauses",
+        description="parked records of a partition at which reading pauses while no handler can handle any event",
     )
     spill_after: Count = Field(
         default=200,
@@ -88,7 +87,7 @@ class Settings(BaseModel):
     )
     max_waiting: Count = Field(
         default=10_000_000,
-        description="parked records of a subscription that only wait for a turn or a time; beyond that, reading pauses",
+        description="parked records of a subscription that are not finished; beyond that, reading pauses",
     )
     heartbeat: Interval = Field(
         default=1.0, description="time between two heartbeats of a node (more with over 100 nodes)"

@@ -1,9 +1,9 @@
 """Print how long events of ordinary customers wait, from commit to handler: alone, and beside four bad ones.
 
 Run as `python -m partbox_lab.ratios.neighbours`. Of thousands of customers one fails every event and has a long
-backlog, one hangs, one has a backlog under a limit of two calls a second, and the endpoint of one is down. Meanwhile processes
-join, leave and are killed. At the end the four come back, and every event must have been delivered, each customer's in
-order. The last line is the p99 of the ordinary ones beside the four, divided by their p99 alone."""
+backlog, one hangs, one has a backlog under a limit of two calls a second, and the endpoint of one is down. Meanwhile
+processes join, leave and are killed. At the end the four come back, and every event must have been delivered, each
+customer's in order. The last line is the p99 of the ordinary ones beside the four, divided by their p99 alone."""
 
 import argparse
 import os
@@ -61,7 +61,7 @@ def mail(event):
     note(event)
 
 
-@outbox.on("Call", name="call", max_attempts=None)
+@outbox.on("Call", name="call", circuit_by="tenant_id", max_attempts=None)
 def call(event):
     if (place / event.tenant_id).exists():
         raise ConnectionRefusedError(f"the endpoint of {event.tenant_id} is down")
@@ -169,7 +169,7 @@ class Trial:
         ]
 
     def journal(self) -> list[tuple[str, int, float]]:
-        """What was handled, in the order of time: customer or aggregate, number, seconds waited."""
+        """Return what was handled, in the order of time: aggregate, number, seconds waited."""
         lines = [
             line for file in self.place.glob("journal-*") for line in file.read_text(encoding="utf-8").splitlines()
         ]

@@ -76,6 +76,11 @@ class Credits:
         self._budget.is_held_up = is_held_up
 
     @property
+    def brakes(self) -> bool:
+        """True if reading stops at `max_parked` rows of a partition, because no handler could handle any event."""
+        return self._budget.brakes
+
+    @property
     def is_starved(self) -> bool:
         """True if the memory for records was full when it was last measured."""
         return self._budget.is_starved

@@ -49,7 +49,7 @@ class ReadBudget:
         self._rows_left = 0
         # Returns True if no handler could handle any event. Then reading stops at `max_parked` rows of a partition.
         self.is_held_up: Callable[[], bool] = lambda: True
-        self._brakes = True
+        self.brakes = True
         self._mean_bytes = float(GUESSED_BYTES)
         # The share of a partition without a backlog, and of one with a backlog.
         self._shares = (LEAST_SHARE, LEAST_SHARE)
@@ -83,7 +83,7 @@ class ReadBudget:
                 unsaved = progress.count_unsaved()
                 records += max(unsaved, progress.count_waiting()) if progress.late_pages else unsaved
                 held_bytes += partition.payload_bytes.total
-        self._rows_left, self._brakes = rows_left, self.is_held_up()
+        self._rows_left, self.brakes = rows_left, self.is_held_up()
         left = self._free_bytes = int(self._window_bytes - records * self._mean_bytes) - held_bytes
         self.is_starved = left <= 0
         return left
@@ -198,7 +198,7 @@ class ReadBudget:
         parked = partition.parked
         # A partition may have more than its share of rows while others have less.
         rows = max(self._row_share - parked.row_count, self._rows_left) - unfinished
-        if self._brakes:
+        if self.brakes:
             rows = min(rows, self._max_parked - parked.open_count - unfinished)
         # Rows that were parked ahead of the cursor are counted, but run only after their records are read.
         if rows < len(parked.ahead_ids):

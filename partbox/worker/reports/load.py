@@ -6,8 +6,8 @@ from partbox.worker.context import Context
 # Share of `max_parked` below which the brake is logged as released, and may be logged again.
 RELEASE_SHARE = 0.9
 BRAKE_TEXT = (
-    "nothing new is delivered in %s (%s) until some parked records are done: %d or more are open in each (max_parked), "
-    "see `partbox blocked list`"
+    "all handlers wait for services that are unavailable, and nothing new is read in %s (%s): each has %d or more open "
+    "parked records (max_parked), see `partbox blocked list`"
 )
 
 
@@ -41,11 +41,12 @@ class LoadReport:
         most = self._context.settings.max_parked
         rows = self._credits.count_open_rows()
         self._braked_partitions &= rows.keys()
-        on = {number for number, count in rows.items() if count >= most} - self._braked_partitions
-        off = {number for number in self._braked_partitions if rows[number] < RELEASE_SHARE * most}
+        brakes = self._credits.brakes
+        on = {number for number, count in rows.items() if brakes and count >= most} - self._braked_partitions
+        off = {number for number in self._braked_partitions if not brakes or rows[number] < RELEASE_SHARE * most}
         if on:
             self._context.log_partitions("brake", BRAKE_TEXT, sorted(on), most, max_parked=most)
         if off:
-            text = "there is room for parked records again: delivery goes on in %s (%s)"
+            text = "delivery goes on in %s (%s)"
             self._context.log_partitions("brake_released", text, sorted(off))
         self._braked_partitions = (self._braked_partitions | on) - off

@@ -103,8 +103,8 @@ def test_every_field_of_a_partition_is_guarded_unless_it_is_named_as_an_exceptio
 
 UNLOCKED = {  # one value that may be out of date; then what is the poller's own
     "Claims.count_partitions", "Credits.is_starved", "Saves.has_waiting_suspects", "Transactions.has_waiting",
-    "Credits.set_held_up", "Credits.note_backlog", "Credits.bytes_for_payloads", "Credits.note_poll_in_time",
-    "Credits.note_timeout",
+    "Credits.set_held_up", "Credits.brakes", "Credits.note_backlog", "Credits.bytes_for_payloads",
+    "Credits.note_poll_in_time", "Credits.note_timeout",
     "Intake.needs_parts", "Intake.pass_unwanted", "Intake.restart", "Intake.wants_type",
 }  # fmt: skip
 
