@@ -228,3 +228,17 @@ def test_a_shared_lane_knows_the_types_of_all_its_waiting_events(steps: list[fro
                 types.add({*in_hand}, replace=False)
                 waiting, in_hand = in_hand + waiting, []
             assert types.known_types is None or types.known_types >= {*waiting}
+
+
+def test_an_event_of_a_list_that_was_read_before_a_lost_connection_is_not_set_aside(
+    engine: Engine, partition: Partition
+) -> None:
+    """It is read again, and its result is remembered for that: a row of it would stay for ever."""
+    lane = partition.ensure_lane(KEY)
+    event = DeliveredEvent(row(1), ClaimContext(1, "default", Codecs()))
+    with engine.lock:
+        partition.reset(0.0)
+        partition.begin_reading(OwnedPartition(5, 2, "1:1:", 0, 0, 0, None), 0.0)
+        lane.current_event, lane.incarnation = event, partition.incarnation
+        engine.outcomes.evict_slow(lane)
+    assert event.parked is None

@@ -12,6 +12,7 @@ from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.limited_queue import MIN_LANES
+from partbox.worker.engine.parked_scheduler import SuspectRow
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.scheduler import NoLane
 
@@ -153,6 +154,8 @@ def come_back(engine, now):
     """Fetch and queue the rows that may run; the ids of the heads."""
     woken, _ = engine.parked_scheduler.take_due_keys(now, 50)
     rows = [each for one in woken for each in one.rows]
+    charged = [SuspectRow(one.partition, one.rows[0]) for one in woken if one.rows[0].is_charged]
+    engine.parked_scheduler.note_charged(charged)
     engine.parked_scheduler.queue_woken(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
     return [one.rows[0].id for one in woken]
 
@@ -286,3 +289,34 @@ def test_queued_rows_that_were_handed_over_do_not_brake_reading(engine):
     assert (parked.open_count, parked.waiting_count) == (3, 0)
     come_back(engine, 0.5)
     assert (parked.open_count, parked.waiting_count) == (0, 3)
+
+
+def load_suspects(engine, *ids):
+    """Rows of events that may have killed the last owner, each of a key of its own."""
+    partition = engine.partitions[5]
+    partition.suspects.set_range(100, 100)
+    stored = [StoredRow(5, id, "Key", f"k{id}", "ready", 0, None, False, None) for id in ids]
+    with engine.lock:
+        for key in partition.parked.load_rows(stored, LooseRows(), 0.0):
+            engine.schedule_wakeup(partition, key)
+        partition.finish_loading(0)
+
+
+def test_an_event_that_waits_for_a_permit_keeps_no_other_suspect_waiting_for_its_turn(engine):
+    """Of a limit only one waits with its attempt counted, and the others are charged again when their turn is near."""
+    load_suspects(engine, 1, 2, 3, 4)
+    assert come_back(engine, 0.1) == [1, 2]
+    assert engine.charges.list_waiting_ids() == {1}
+    rows = {row.id: row for row in engine.partitions[5].parked.list_blocking()}
+    assert (rows[2].state, rows[2].attempts, rows[2].is_suspect, rows[2].is_charged) == ("deferred", 0, True, False)
+    engine.parked_scheduler.wake_trials()
+    assert come_back(engine, 0.2) == [3, 4]
+    assert save(engine, 0.3) == [2, 3, 4]
+
+
+def test_suspects_that_were_put_off_for_a_limit_come_back_when_it_is_lifted(engine):
+    load_suspects(engine, 1, 2)
+    come_back(engine, 0.1)
+    save(engine, 0.2)
+    engine.limits.set_limits({}, 0.3)
+    assert come_back(engine, 0.3) == [2]
