@@ -17,7 +17,7 @@ grant select on {schema}.record_status, {schema}.backlog, {schema}.dead, {schema
 grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};
-grant select, insert (subscription, node, hostname, pid, version, lease, supervisor),
+grant select, insert (subscription, node, hostname, pid, version, lease, supervisor, reads_spills),
     update (heartbeat_at, draining, running, sinks, limits), delete on {schema}.instance to {role};
 grant select, insert, update, delete on {schema}.parked to {role};
 grant select, insert (subscription, partition, key_hash, aggregate_type, aggregate_id, from_id), update (from_id), delete

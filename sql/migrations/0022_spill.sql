@@ -16,6 +16,12 @@ comment on table {schema}.spill is
     'A row for each aggregate that is held up with many events: those from from_id on that the cursor has passed may have no '
     'row in parked. They wait in the log, which is kept from there on.';
 
+-- A process of an earlier version would deliver events of such an aggregate before those that wait in the log. So it claims no partition
+-- with a spill.
+alter table {schema}.instance add column reads_spills boolean not null default false;
+
+comment on column {schema}.instance.reads_spills is 'True if the process knows the table `spill`.';
+
 analyze {schema}.spill;
 
 -- The table is noted beside the others that hold events; see the function `intact`.

@@ -1,8 +1,8 @@
 -- name: register
 -- The statement inserts one instance row for each process, in the order of the pids. It returns the id and the pid of each.
 with made as (
-    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
-    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
+    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor, reads_spills)
+    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s, true
       from unnest(%(pids)s::integer[]) as pid
     returning instance_id, pid
 )

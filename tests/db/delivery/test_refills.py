@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from ownership import DEFAULT, SCHEMA, Conn, save, saving
+from ownership import DEFAULT, SCHEMA, Conn, join, save, saving, seize
 from purgeable import Planted, divide
 from savings import rows
 
@@ -174,3 +174,13 @@ def test_a_subscription_is_dropped_with_its_spills(conn, me, mine) -> None:
     conn.execute("update partbox.subscription set paused_at = now()")
     assert conn.execute("select partbox.subscription_drop('default')").fetchone() == (None,)
     assert spills(conn) == []
+
+
+def test_a_process_of_an_earlier_version_claims_no_partition_with_a_spill(conn, me, mine) -> None:
+    """It would deliver new events of the aggregate before those that wait in the log."""
+    spill(conn, me, mine[0], "a", 3, last_id=5)
+    conn.execute("update partbox.partition set owner = null, assignee = null")
+    (older, newer) = join(conn, 2)
+    conn.execute("update partbox.instance set reads_spills = false where instance_id = %s", [older])
+    assert list(seize(conn, older, range(3))) == [1, 2]
+    assert list(seize(conn, newer, range(3))) == [0]
