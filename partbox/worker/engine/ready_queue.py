@@ -10,6 +10,9 @@ from partbox.worker.engine.partition import Lane
 BUNDLE = 64
 # Lanes that are examined for each event that a list still takes.
 SEARCHED = 4
+# While new events wait, events that failed or were delayed get one of so many turns: a handler that fails a lot takes no
+# more than a quarter of them.
+TURNS = 4
 
 
 class RunQueue(Protocol):
@@ -40,8 +43,7 @@ class RunQueue(Protocol):
 class ReadyQueue:
     """A queue of the events that are ready to run, with turns for new events and for retried or delayed events."""
 
-    # It has event queues, one per key. New events and due parked events share the handlers 2:1. The caller holds the
-    # lock.
+    # It has event queues, one per key. The caller holds the lock.
 
     __slots__ = ("_bundle", "_rotation", "due_lanes", "new_lanes")
 
@@ -59,11 +61,11 @@ class ReadyQueue:
 
     def take(self) -> list[Lane]:
         # A lone runner takes up to `bundle` lanes of new events at once, because no other runner could take them.
-        # Two lanes with new events are taken for each lane with a parked event that is due.
+        # Of `TURNS` lanes one has a parked event that is due, and the others have new events.
         fresh, due = self.new_lanes, self.due_lanes
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
-        self._rotation = (self._rotation + 1) % 3
+        self._rotation = (self._rotation + 1) % TURNS
         return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
     def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
