@@ -79,11 +79,11 @@ class Settings(BaseModel):
     )
     max_parked: Count = Field(
         default=1_000,
-        description="parked records of a partition at which reading pauses while no handler can handle any event",
+        description="parked records of a partition at which reading pauses in an outage of all handlers",
     )
     spill_after: Count = Field(
         default=200,
-        description="parked records of one aggregate that is held up; later ones stay in the log until it goes on",
+        description="parked records of an aggregate; later ones wait in the log",
     )
     max_waiting: Count = Field(
         default=10_000_000,

@@ -87,7 +87,7 @@ class HandlerLimits:
     def list_open_circuits(self) -> Iterator[tuple[LimitAddress, OpenCircuit]]:
         """Return the open circuits of values of handlers."""
         for endpoint in self._routes.list_registered():
-            for each in endpoint.list_open_circuits():
+            for each in endpoint.circuit.list_open():
                 yield LimitAddress(LimitKind.CIRCUIT, endpoint.handler.name, each.value), each
 
     def set_limit_keys(self, lane: Lane) -> None:

@@ -90,7 +90,7 @@ class Worker:
         )
         self.engine = engine(concurrency, subscription=subscription, codecs=codecs, process=state)
         registered = routes.list_registered()
-        self.engine.credits.set_held_up(lambda: all(each.is_held_up for each in registered))
+        self.engine.credits.set_held_up(lambda: all(each.circuit.is_held_up for each in registered))
         self.lifespan = ProcessLifespan(handlers.process_lifespan, runner_setup.loop, state)
         self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
         names = tuple(dict.fromkeys(each.handler.name for each in routes.list_registered()))

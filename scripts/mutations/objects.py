@@ -10,8 +10,8 @@ MUTATIONS = (
         "judged unguarded",
         "what a handler returned or raised may answer any question with an error: a thread of the worker ended of it",
         "partbox/worker/runners/endpoint.py",
-        "verdict = ask()\n        except BaseException as wrong:",
-        "verdict = ask()\n        except ZeroDivisionError as wrong:",
+        "verdict = ask(text)\n        except BaseException as wrong:",
+        "verdict = ask(text)\n        except ZeroDivisionError as wrong:",
         (f"{OBJECTS}::test_an_exception_whose_attributes_misbehave_is_handled_like_any_other",),
     ),
     Mutation(

@@ -5,6 +5,7 @@ from mutations.mutation import Mutation
 BOTH = "tests/worker/runners/test_bugs_and_outages.py"
 CIRCUIT = "tests/protocol/test_circuit.py"
 ENDPOINT = "partbox/worker/runners/endpoint.py"
+HANDLER_CIRCUIT = "partbox/worker/runners/handler_circuit.py"
 
 MUTATIONS = (
     Mutation(
@@ -21,8 +22,8 @@ MUTATIONS = (
         "the-last-attempt-of-an-outage",
         "An event whose last attempt meets an open circuit is dead by the outage.",
         ENDPOINT,
-        "        if not self._circuit.is_open:\n            return verdict\n",
-        '        if not self._circuit.is_open or verdict.state == "dead":\n            return verdict\n',
+        "return verdict if deferral is None else",
+        'return verdict if deferral is None or verdict.state == "dead" else',
         (f"{BOTH}::test_an_outage_kills_nothing_not_even_at_the_last_attempt",),
     ),
     Mutation(
@@ -37,16 +38,16 @@ MUTATIONS = (
         "a-bug-never-closes-it",
         "All that is probed has a bug: one event after the other is tried, and the others wait.",
         "partbox/protocol/circuit.py",
-        "if len(self._other_error_keys) >= KEYS:",
+        "if len(self._other_error_keys) >= self._threshold:",
         "if False:",
         (f"{CIRCUIT}::test_the_circuit_closes_when_probes_of_ten_keys_end_with_other_errors",),
     ),
     Mutation(
         "the-same-probe-each-time",
         "All that waits comes back at once, the lowest id first: an error of its own keeps the circuit open for ever.",
-        ENDPOINT,
-        "return self._circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)",
-        "return self._circuit.compute_delay(now)",
+        HANDLER_CIRCUIT,
+        "return circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)",
+        "return circuit.compute_delay(now)",
         (f"{BOTH}::test_events_that_wait_for_a_circuit_do_not_come_back_at_once",),
     ),
     Mutation(
@@ -61,7 +62,7 @@ MUTATIONS = (
         "overdue-but-spared",
         "A handler that has to be ended with its process is not charged: it ends process after process.",
         ENDPOINT,
-        "return self._judge_traced(event, error, started, lambda: self._judge_by_policy(event, error)[0])",
+        "return self._judge_traced(event, error, started, lambda text: self._judge_by_policy(event, error, text)[0])",
         "return self.judge(event, error, counts_failure=False)",
         (f"{BOTH}::test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open",),
     ),

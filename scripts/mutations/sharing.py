@@ -146,8 +146,8 @@ MUTATIONS = (
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
         "partbox/worker/engine/outcomes.py",
-        "if partition.incarnation != lane.incarnation:\n            lane.find_lane_behind(",
-        "if False:\n            lane.find_lane_behind(",
+        "if partition.incarnation != lane.incarnation or partition.epoch != event.epoch:",
+        "if False:",
         (scenario("runs_through_a_lost_connection"),),
     ),
     Mutation(

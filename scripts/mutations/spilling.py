@@ -15,9 +15,9 @@ MUTATIONS = (
     Mutation(
         "spilled-though-it-has-run",
         "S1: an event that ran before a lost connection lies above the start of a spill: it runs again.",
-        "partbox/worker/engine/parked_rows.py",
-        "if len(chain.rows) < self._spill_after or event.id <= read_before:",
-        "if len(chain.rows) < self._spill_after:",
+        "partbox/worker/engine/spilled_keys.py",
+        "if len(chain.rows) < self._size or event.id <= read_before:",
+        "if len(chain.rows) < self._size:",
         (f"{KEYS}::test_no_spill_starts_at_a_record_that_was_read_before_a_lost_connection",),
     ),
     Mutation(
@@ -56,7 +56,7 @@ MUTATIONS = (
         "forgotten-although-it-comes-again",
         "An event that was done when the server crashed waits in the log, comes again, and runs again.",
         "partbox/worker/engine/resumption.py",
-        "passed = min(page.floor, last_id, parked.find_first_spilled() - 1)",
+        "passed = min(page.floor, last_id, parked.spills.find_first_id() - 1)",
         "passed = min(page.floor, last_id)",
         (f"{KEYS}::test_done_records_are_remembered_while_they_may_wait_in_the_log",),
     ),

@@ -1,7 +1,7 @@
 """What the database answers to a worker, in memory and exactly: its tables, and the functions that write to them.
 
-The log is in `server_log`, and the statements as a worker sends them, with what may happen on the way, in
-`statements`. Each method here is one function or statement of `sql/`, and says the same.
+The log is in `server_log`, the spills are in `model_spills`, and the statements as a worker sends them, with what may
+happen on the way, in `statements`. Each method here is one function or statement of `sql/`, and says the same.
 """
 
 from collections import defaultdict
@@ -12,10 +12,10 @@ from uuid import UUID
 
 from model_clock import ModelClock
 from model_rows import floor_at, read_partition, summarise_loose
+from model_spills import SpillTable
 from model_tables import ParkedLine, PartitionRow
 from server_log import Logged, Publishing, ServerLog, ended, sees
 
-from partbox.db.delivery import parked as parked_queries
 from partbox.db.delivery.cursors import TickResult
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import PolledPage, QuickPage
@@ -30,13 +30,9 @@ from partbox.protocol.rows import (
     LooseRows,
     OwnedPartition,
     ParkedSave,
-    Refill,
-    RefilledKey,
-    RefillKey,
     SaveEntry,
     SpillStart,
     StoredRow,
-    StoredSpill,
     TickPartition,
 )
 from partbox.protocol.sweep import Sweep
@@ -52,7 +48,7 @@ def light(row: Row, types: Collection[str] | None) -> Row:
     return (*row[:PAYLOAD], b"null", None, row[CONTENT_TYPE], None, *row[HEADERS + 1 :])
 
 
-class Database:
+class Database(SpillTable):
     """One server. `saved` is called after each save, with the partitions of which it says something."""
 
     replayed: frozenset[int] = frozenset()  # ids of rows that were dead
@@ -62,8 +58,8 @@ class Database:
         self.clock = clock
         self.log = ServerLog(first_xid)
         self.partitions = {number: PartitionRow(number) for number in partitions}
-        self.parked: dict[int, ParkedLine] = {}
-        self.spills: dict[tuple[int, str, str], int] = {}  # by partition and key: from which id on
+        self.parked = {}
+        self.spills = {}
         self.instances: dict[UUID, bool] = {}  # whether it is draining
         self.paused: set[LimitAddress] = set()  # by an operator
         self.incarnation = 1
@@ -274,51 +270,6 @@ class Database:
             row.blocks, row.attempts = park.blocks, park.attempts
         row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.is_charge else None
         row.last_error = (park.is_wait and row.last_error) or park.error or row.last_error
-
-    # Spills.
-
-    def list_spills(self, numbers: Collection[int]) -> list[StoredSpill]:
-        return [StoredSpill(*key, from_id) for key, from_id in self.spills.items() if key[0] in numbers]
-
-    def is_spilled(self, record: Logged) -> bool:
-        """True if the record may wait in the log without a row."""
-        from_id = self.spills.get((record.partition, "Key", record.key or ""))
-        return from_id is not None and record.id >= from_id
-
-    def refill(self, me: UUID, wanted: Refill) -> list[RefilledKey] | None:
-        row = self.partitions[wanted.partition]
-        if row.owner != me or row.epoch != wanted.epoch:
-            return None
-        high = min(row.last_id, wanted.consumed_id)
-        low = min(self.spills[wanted.partition, key.aggregate_type, key.aggregate_id] for key in wanted.keys)
-        snapshot = Snapshot.parse(row.snapshot)
-        read = [each for each in self.log.in_order(low - 1, high) if each.partition == wanted.partition]
-        whole = len(read) < parked_queries.MOST_REFILL_READ
-        if not whole:
-            read = read[: parked_queries.MOST_REFILL_READ]
-            high = read[-1].id
-        return [self._refill_key(wanted, key, read, snapshot, high, whole=whole) for key in wanted.keys]
-
-    def _refill_key(
-        self, wanted: Refill, key: RefillKey, read: Sequence[Logged], snapshot: Snapshot, high: int, *, whole: bool
-    ) -> RefilledKey:
-        where = wanted.partition, key.aggregate_type, key.aggregate_id
-        since = self.spills[where]
-        found = [
-            each for each in read
-            if each.key == key.aggregate_id and each.id >= since and sees(snapshot, each.xid)
-            and (wanted.wanted_types is None or each.type in wanted.wanted_types)
-        ][: key.most]  # fmt: skip
-        new = [each.id for each in found if each.id not in self.parked]
-        for id in new:
-            self.parked[id] = ParkedLine(id, *where, "held", blocks=True, attempts=0, due_at=None)
-        is_end = whole and len(found) < key.most
-        onward = max(high + 1, since) if len(found) < key.most else found[-1].id + 1
-        if is_end and key.may_end:
-            del self.spills[where]
-            return RefilledKey(*where[1:], None, is_end, new)
-        self.spills[where] = onward
-        return RefilledKey(*where[1:], onward, is_end, new)
 
     # Parked rows.
 

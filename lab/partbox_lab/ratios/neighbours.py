@@ -70,7 +70,7 @@ def call(event):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class TrialSizes:
     """How many customers there are, the backlogs of the bad ones, and the seconds of each phase."""
 
     customers: int
@@ -81,14 +81,14 @@ class Sizes:
     seconds: float
 
 
-FULL = Sizes(10_000, 1_000_000, 1_000, 400_000, 18_000, 60.0)
-SMALL = Sizes(1_000, 20_000, 100, 2_000, 1_000, 15.0)
+FULL = TrialSizes(10_000, 1_000_000, 1_000, 400_000, 18_000, 60.0)
+SMALL = TrialSizes(1_000, 20_000, 100, 2_000, 1_000, 15.0)
 
 
 class Trial:
     """One run: a database, nodes of real processes, and what they have handled."""
 
-    def __init__(self, dsn: str, place: Path, sizes: Sizes, seed: int) -> None:
+    def __init__(self, dsn: str, place: Path, sizes: TrialSizes, seed: int) -> None:
         self.dsn, self.place, self.sizes, self.random = dsn, place, sizes, random.Random(seed)
         self.conn, self.outbox = psycopg.connect(dsn, autocommit=True), Outbox(dsn, schema=SCHEMA)
         self.nodes: list[subprocess.Popen[bytes]] = []
@@ -123,7 +123,7 @@ class Trial:
         """Kill one worker process."""
         rows = self.conn.execute(query("neighbours_pids", SCHEMA)).fetchall()
         if rows:
-            os.kill(self.random.choice(rows)[0], signal.SIGKILL)
+            os.kill(self.random.choice([pid for (pid,) in rows]), signal.SIGKILL)
 
     def wait_for_owners(self) -> None:
         """Wait until every partition has an owner."""
@@ -132,7 +132,8 @@ class Trial:
     def ask(self, name: str, *values: Any) -> int:
         row = self.conn.execute(query(name, SCHEMA), values).fetchone()
         assert row is not None
-        return int(row[0])
+        (value,) = row
+        return int(value)
 
     @staticmethod
     def wait_until(check: Any, seconds: float) -> None:
@@ -192,7 +193,7 @@ class Trial:
 
 
 @contextmanager
-def trial(given: argparse.Namespace, sizes: Sizes, place: Path, dsn: str) -> Iterator[Trial]:
+def trial(given: argparse.Namespace, sizes: TrialSizes, place: Path, dsn: str) -> Iterator[Trial]:
     made = Trial(dsn, place, sizes, given.seed)
     try:
         yield made

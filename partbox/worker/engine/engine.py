@@ -64,6 +64,6 @@ class Engine(EngineState):
         with self.lock:
             owned = self.partitions.values()
             return not any(
-                each.is_busy or each.parked.open_count or each.parked.spilled_chains or each.progress.count_unsaved()
+                each.is_busy or each.parked.open_count or each.parked.spills.chains or each.progress.count_unsaved()
                 for each in owned
             )

@@ -1,10 +1,9 @@
 """The parked rows of one partition in memory, with the changes that the database does not have yet. The next save
 writes the changes. The module `partbox.protocol.parking` defines the states of a row and says which of them block."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
@@ -13,9 +12,9 @@ from partbox.events.record import AVAILABLE_AT, EVENT_ID, parse_microseconds
 from partbox.protocol.parking import READY_STATES, Chain, ParkedRow, RowStage, RowState, is_chain_waiting
 from partbox.protocol.progress import Progress, free_empty_tables
 from partbox.protocol.rows import IgnoredEvent, LooseRows, ParkedSave, RefilledKey, SpillStart, StoredRow, StoredSpill
-from partbox.protocol.spill import Spill
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import Key, key_of, make_key, shorten
+from partbox.worker.engine.spilled_keys import SpilledKeys
 from partbox.worker.engine.suspects import Suspects
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -85,7 +84,6 @@ class ParkedRows:
         dead_letters: bool,
     ) -> None:
         self._number = number
-        self._spill_after = spill_after
         self._progress = progress
         self._payload_bytes = payload_bytes
         self._suspects = suspects
@@ -107,9 +105,7 @@ class ParkedRows:
         # Ids of rows to delete with the next save.
         self.done_ids: list[int] = []
         self.ignored_events: list[IgnoredEvent] = []
-        # The chains of keys whose later records wait in the log without rows, and the spills that no save has yet.
-        self.spilled_chains: dict[Key, Chain] = {}
-        self.unsaved_spills: dict[Key, SpillStart] = {}
+        self.spills = SpilledKeys(number, progress, self.chains, spill_after)
         # Event ids of rows that are done, until their deletion is committed.
         self.unsaved_deletions: dict[int, bytes] = {}
         # Ids of rows that block nothing and may be fetched before they are due.
@@ -136,10 +132,6 @@ class ParkedRows:
     def list_blocking(self) -> Iterator[ParkedRow]:
         """Return all failed or waiting events that make later events of the same key wait."""
         return (row for chain in self.chains.values() for row in chain)
-
-    def find_first_spilled(self) -> float:
-        """Return the first id from which on records of some key may wait in the log without rows, or infinity."""
-        return min((each.spill.from_id for each in self.spilled_chains.values() if each.spill), default=inf)
 
     def list_in_memory(self) -> set[int]:
         """Return the record ids of the failed or waiting events that are in memory."""
@@ -194,19 +186,7 @@ class ParkedRows:
     def pass_spilled(self, event: DeliveredEvent, read_before: int) -> bool:
         """Return True if a new record of a blocked key is left in the log without a row, as the key has enough rows."""
         # The record counts as finished, and the next save says from which id on the key has records without rows.
-        # No spill starts up to the id `read_before`: such a record may have run before a lost connection (S1).
-        # A key whose names are shortened cannot be found in the log by its names, so it is never spilled.
-        key = key_of(event)
-        if key != (event.aggregate_type, event.aggregate_id):
-            return False
-        chain = self.chains[key]
-        if chain.spill is None:
-            if len(chain.rows) < self._spill_after or event.id <= read_before:
-                return False
-            chain.spill = Spill(event.id, self._spill_after, self._progress.last_id_for_good)
-            self.spilled_chains[key] = chain
-            self.unsaved_spills[key] = SpillStart(self._number, key[0], key[1], event.id)
-        if not chain.spill.pass_record(event.id, len(chain.rows)):
+        if not self.spills.pass_record(event, read_before):
             return False
         self._progress.finish([event.id], [b""])
         self._payload_bytes.drop((event.id,))
@@ -215,23 +195,12 @@ class ParkedRows:
     def note_refilled(self, refilled: RefilledKey) -> tuple[str, str]:
         """Add the rows that a refill has inserted for a key, and move or end the spill of the key. Return the key."""
         key = (refilled.aggregate_type, refilled.aggregate_id)
-        chain = self.spilled_chains[key]
-        assert chain.spill is not None
+        chain = self.chains[key]
         for id in refilled.record_ids:
-            row = ParkedRow(id, RowState.HELD, 0, True)
-            chain.insert(row)
+            chain.insert(ParkedRow(id, RowState.HELD, 0, True))
             self._add_count(1, waits=chain.waits)
-        if refilled.from_id is None:
-            self._end_spill(key)
-        else:
-            chain.spill.note_refilled(refilled.from_id, is_end=refilled.is_end)
+        self.spills.note_refilled(key, refilled)
         return key
-
-    def _end_spill(self, key: Key) -> None:
-        chain = self.spilled_chains.pop(key)
-        chain.spill = None
-        if not chain.rows:
-            del self.chains[key]
 
     def park_suspect(self, event: DeliveredEvent) -> None:
         """Set a new event aside that may have killed a process, so that an attempt is counted before the event runs."""
@@ -353,20 +322,10 @@ class ParkedRows:
     def take_unsaved(self) -> UnsavedRows:
         """Remove and return the row changes of failed or waiting events that the next save must write."""
         unsaved = UnsavedRows(
-            list(self.pending_parks.values()), self.done_ids, self.ignored_events, list(self.unsaved_spills.values())
+            list(self.pending_parks.values()), self.done_ids, self.ignored_events, self.spills.take_unsaved()
         )
         self.pending_parks, self.done_ids, self.ignored_events, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
-        self.unsaved_spills = {}
         return unsaved
-
-    def note_spills_committed(self, starts: Sequence[SpillStart]) -> list[Key]:
-        """Record that a save with these new spills is committed. Return the keys that may need a refill now."""
-        # Each save of the partition may consume more of the records that wait in the log.
-        self.change_count += len(starts)
-        for chain in self.spilled_chains.values():
-            assert chain.spill is not None
-            chain.spill.consumed_id = self._progress.last_id_for_good
-        return [*self.spilled_chains]
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
         """Record that the row changes of a save are committed. Return the keys that may now have events to run."""
@@ -406,7 +365,7 @@ class ParkedRows:
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows and chain.spill is None:
                 del self.chains[key]
-        self._load_spills({(each.aggregate_type, each.aggregate_id): each.from_id for each in spills})
+        self.spills.load({(each.aggregate_type, each.aggregate_id): each.from_id for each in spills})
         for stored in rows:
             if stored.record_id not in kept and stored.aggregate_id is not None:
                 due = None if stored.due_in is None else now + stored.due_in
@@ -429,16 +388,6 @@ class ParkedRows:
                 chain.waits = is_chain_waiting(chain.rows[0], before=chain.waits)
             self._add_count(chain.count_open(), waits=chain.waits)
         return list(self.chains)
-
-    def _load_spills(self, stored: dict[Key, int]) -> None:
-        # A spill in memory that is not saved yet stays. Any other is as the database has it.
-        for key in list(self.spilled_chains):
-            if key not in stored and key not in self.unsaved_spills:
-                self._end_spill(key)
-        for key, from_id in stored.items():
-            chain = self.spilled_chains[key] = self.chains.setdefault(key, Chain())
-            if chain.spill is None:
-                chain.spill = Spill(from_id, self._spill_after, self._progress.last_id_for_good)
 
     def build_due_row(self, stored: StoredRow, now: float) -> ParkedRow:
         """Create the in-memory object for a stored row whose event is about to run."""

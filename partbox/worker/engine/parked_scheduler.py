@@ -200,7 +200,7 @@ class ParkedScheduler:
         wants = [
             RefillKey(key[0], key[1], max(1, spill.size - len(chain.rows)), spill.may_end())
             for key in keys
-            if (chain := partition.parked.spilled_chains.get(key)) is not None
+            if (chain := partition.parked.spills.chains.get(key)) is not None
             and (spill := chain.spill) is not None
             and key[0] is not None
         ]

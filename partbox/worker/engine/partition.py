@@ -201,6 +201,7 @@ class Tenure(NamedTuple):
     epoch: int
 
 
+# It has many attributes, because one lock guards all that the threads of a process share about a partition.
 class Partition:
     """The in-memory state of one partition of the event log that this worker process owns.
 

@@ -68,7 +68,7 @@ class Resumption:
         # parked, and be done all the same. If the server has lost the event, it is remembered until the next lost
         # connection.
         # A record that waits in the log without a row comes again, although the cursor has passed it.
-        passed = min(page.floor, last_id, parked.find_first_spilled() - 1)
+        passed = min(page.floor, last_id, parked.spills.find_first_id() - 1)
         still_parked = parked.loose_rows.keys() | {row.id for row in parked.list_blocking()}
         saved = {pair for pair in self._unconfirmed if pair[0] <= passed and pair[0] not in still_parked}
         self._unconfirmed -= saved

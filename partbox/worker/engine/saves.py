@@ -196,8 +196,9 @@ def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: floa
         if save.parks or save.done_ids:
             for key in partition.parked.note_committed(save.parks, save.done_ids, now):
                 state.schedule_wakeup(partition, key)
-        if partition.parked.spilled_chains:
-            for key in partition.parked.note_spills_committed(save.spills):
+        if partition.parked.spills.chains:
+            partition.parked.change_count += len(save.spills)
+            for key in partition.parked.spills.note_saved():
                 state.schedule_wakeup(partition, key)
     state.wake_next_trials()
     for save in saves:

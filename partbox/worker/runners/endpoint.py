@@ -1,21 +1,17 @@
 """Call one handler with its interceptors, guard it with its circuit, and judge its outcome."""
 
 import logging
-import random
 import sys
-import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
-from itertools import islice
 from typing import Any, cast
 
 from partbox.callables import Call
-from partbox.errors import DownstreamUnavailable, NewerVersionError, UnrecoverableError
+from partbox.errors import NewerVersionError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.handlers.transactional import TransactionKind
@@ -23,23 +19,18 @@ from partbox.interceptors import wrap_call
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
-from partbox.protocol.circuit import PROBE_LOST, Circuit, OpenCircuit, ValueCircuits
-from partbox.protocol.limit_addresses import EventKeys, LimitAddress, LimitKind, describe_wait
-from partbox.protocol.limit_values import format_limit_value
 from partbox.protocol.outage import is_outage
 from partbox.protocol.parking import RowState
 from partbox.protocol.rows import IgnoredEvent
 from partbox.protocol.verdict import FALLBACK_DELAY, Deferral, Verdict, build_outcome_error, describe, judge_result
 from partbox.text.wording import format_count
-from partbox.worker.engine.key import key_of
-from partbox.worker.engine.limited_queue import CLOSED_SECONDS, NextProbe
 from partbox.worker.reports.unroutable import NewerVersionWarning
 from partbox.worker.runners.event_loop import begin_handler, run_in_context
+from partbox.worker.runners.handler_circuit import HandlerCircuit
 from partbox.worker.runners.traceback import trace_of
 
 log = logging.getLogger("partbox.worker")
 
-WAIT_SPREAD = (1.0, 1.2)  # factors of the wait for a circuit
 OWN_CONNECTIONS = (TransactionKind.PSYCOPG, TransactionKind.SQLALCHEMY)  # not on a connection of Django
 OUTCOME_TYPES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
@@ -66,19 +57,16 @@ class Endpoint:
 
     # `first_step` calls the handler, or runs an async handler up to its first suspension. `is_plain` is True if an
     # event whose handler returned None needs nothing more than to be recorded as done. `run_kind` is the kind of the
-    # handler, or LIMITED while the handler has a limit. Runners read both without the lock, which guards the circuit.
+    # handler, or LIMITED while the handler has a limit. Runners read both without the lock of the circuit, under which
+    # they change.
 
     __slots__ = (
-        "_changed_circuits",
-        "_circuit",
         "_hears_each",
-        "_last_outage",
         "_limit",
-        "_lock",
         "_may_be_plain",
         "_newer_versions",
         "_observers",
-        "_value_circuits",
+        "circuit",
         "context",
         "first_step",
         "handler",
@@ -113,15 +101,7 @@ class Endpoint:
         self.first_step: Call = partial(begin_handler, self.wrapped_call) if handler.is_async else self.wrapped_call
         self.set_context(copy_context())
         self._limit = error_limit
-        probe_lost = max(PROBE_LOST, handler.timeout or 0.0)
-        self._circuit = Circuit(probe_lost)
-        # With `circuit_by`, in place of the circuit above.
-        self._value_circuits = None if handler.circuit_by is None else ValueCircuits(probe_lost)
-        # Circuits of values whose events may wait or go on now.
-        self._changed_circuits: list[LimitAddress] = []
-        # The last error that said that the downstream is away.
-        self._last_outage = ""
-        self._lock = threading.Lock()
+        self.circuit = HandlerCircuit(handler, observers, self._update_plain)
         self.set_run_kind(self.kind)
 
     def set_context(self, context: Context) -> None:
@@ -139,81 +119,29 @@ class Endpoint:
     def set_run_kind(self, kind: RunKind) -> None:
         """Set how the worker runs the events of this handler."""
         # `kind` is LIMITED while the handler has a rate or concurrency limit, else the handler's own kind.
-        with self._lock:
+        with self.circuit.lock:
             self.run_kind = kind
             self._may_be_plain = kind in (RunKind.SYNC, RunKind.ASYNC) and not self._hears_each
-            self.is_plain = self._may_be_plain and not self._has_failures
+            self._update_plain()
 
-    @property
-    def _has_failures(self) -> bool:
-        return bool(self._value_circuits) or self._circuit.has_failures
+    def _update_plain(self) -> None:
+        # The caller holds the lock of the circuit.
+        self.is_plain = self._may_be_plain and not self.circuit.has_failures
 
     @property
     def is_uneventful(self) -> bool:
         """True if a success of the handler need not be recorded or reported."""
         # That is so if the circuit breaker has no failures, and no observer follows single events.
-        return not (self._has_failures or self._hears_each)
-
-    @property
-    def is_held_up(self) -> bool:
-        """True if no event of the handler can be handled now, because its circuit is open."""
-        return self._circuit.is_open
+        return not (self.circuit.has_failures or self._hears_each)
 
     def find_refusal(self, event: DeliveredEvent, now: float, *, is_probe: bool = False) -> Deferral | None:
         """Return None if the circuit breaker lets the handler be called, else a deferral of the event."""
         # After None the caller must call the handler. An open circuit admits one probe now and then. `now` (monotonic
         # seconds) must be the `started` that `judge` gets later. `is_probe` means that the event has the permit for
         # the probe of its value.
-        if not self._has_failures:
+        if not self.circuit.has_failures:
             return None
-        # Of several runners only one gets the probe.
-        with self._lock:
-            circuit = self._find_circuit(event)
-            if circuit is None or not circuit.is_open:
-                return None
-            if self._value_circuits is None:
-                if circuit.try_admit(now):
-                    return None
-                reason = f"{self.handler.name} waits for its downstream: {self._last_outage}"
-                return Deferral(self._compute_wait(circuit, now), reason, is_wait=True)
-            if is_probe:
-                circuit.begin_probe(now)
-                return None
-        # The circuit opened when the event had its permit already. The event comes back for a probe, or when the
-        # circuit closes.
-        return Deferral(CLOSED_SECONDS, self._describe_wait(event), waits=True)
-
-    def _find_circuit(self, event: DeliveredEvent) -> Circuit | None:
-        # The caller holds the lock. None means that the value of the event has no failures.
-        if self._value_circuits is None:
-            return self._circuit
-        return self._value_circuits.find(_circuit_of(event, self.handler).value)
-
-    def take_changed_circuits(self) -> list[LimitAddress]:
-        """Return the circuits of values that have changed, once, so that their events wait or go on."""
-        if not self._changed_circuits:
-            return []
-        with self._lock:
-            changed, self._changed_circuits = self._changed_circuits, []
-        return changed
-
-    def find_next_probe(self, address: LimitAddress) -> NextProbe | None:
-        """Return the next probe of the circuit of a value, or None if it is not open."""
-        if self._value_circuits is None:
-            return None
-        with self._lock:
-            found = self._value_circuits.find_open(address.value)
-        if found is None:
-            return None
-        since = datetime.fromtimestamp(time.time() - (time.monotonic() - found.opened_at), UTC)
-        return NextProbe(found.probe_at, f"{since:%Y-%m-%d %H:%M:%S} UTC")
-
-    def list_open_circuits(self) -> list[OpenCircuit]:
-        """Return the open circuits of values, the one that failed the longest ago first."""
-        if not self._value_circuits:
-            return []
-        with self._lock:
-            return [*self._value_circuits.list_open()]
+        return self.circuit.find_refusal(event, now, is_probe=is_probe)
 
     def build_deferral_verdict(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
         """Return the decision to try an event later, because the circuit breaker refuses calls of its handler."""
@@ -283,11 +211,11 @@ class Endpoint:
         if not issubclass(type(result), OUTCOME_TYPES):
             result = build_outcome_error(result)
         if not isinstance(result, BaseException):
-            self._note_outcome(event, result, started)
+            self.circuit.note_outcome(event, result, started)
             return judge_result(self.handler, attempts, result, self._limit)
         # Not a failure of the handler, so `on_error` and the policy are not asked.
         if issubclass(type(result), NewerVersionError):
-            self.note_undecided(event, started)
+            self.circuit.note_undecided(event, started)
             verdict = judge_result(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
             self._newer_versions.warn(event, result, self.handler.name, verdict)
             return verdict
@@ -296,37 +224,15 @@ class Endpoint:
             return verdict
         if not is_outage(result, self.handler.circuit):
             # The circuit never spares such an event: its last attempt is the last.
-            self._note_event_fault(event, started)
+            self.circuit.note_event_fault(event, started)
             return verdict
         if advice is not None or verdict is None or self._is_event_fault(result, verdict):
-            self.note_undecided(event, started)
+            self.circuit.note_undecided(event, started)
             return verdict
         if counts_failure:
-            self._note_failure(event, result, verdict.error or "", started)
-        now = time.monotonic()
-        # Other runners change the circuit meanwhile.
-        with self._lock:
-            circuit = self._find_circuit(event)
-            if circuit is None or not circuit.is_open:
-                return verdict
-            wait = self._compute_wait(circuit, now)
-        if self._value_circuits is None:
-            return self.build_deferral_verdict(event, Deferral(wait, verdict.error or ""))
-        reason = f"{self._describe_wait(event)}; the last error was {verdict.error}"
-        return self.build_deferral_verdict(event, Deferral(CLOSED_SECONDS, reason, waits=True))
-
-    def _describe_wait(self, event: DeliveredEvent) -> str:
-        # Only for a handler with a circuit for each value.
-        address = _circuit_of(event, self.handler)
-        probe = self.find_next_probe(address)
-        return describe_wait((address, None), open_since=None if probe is None else probe.open_since)
-
-    @staticmethod
-    def _compute_wait(circuit: Circuit, now: float) -> float:
-        """Return the seconds until a deferred event is tried again, spread at random. The caller holds the lock."""
-        # If all events came back at once, the event with the lowest id would always be the probe, and an error of its
-        # own would keep the circuit open forever.
-        return circuit.compute_delay(now) * random.uniform(*WAIT_SPREAD)
+            self.circuit.note_failure(event, result, verdict.error or "", started)
+        deferral = self.circuit.find_deferral(event, verdict.error)
+        return verdict if deferral is None else self.build_deferral_verdict(event, deferral)
 
     def _judge_by_policy(
         self, event: DeliveredEvent, error: BaseException, text: str | None
@@ -368,105 +274,6 @@ class Endpoint:
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
-
-    def _note_failure(self, event: DeliveredEvent, error: BaseException, details: str, started: float | None) -> None:
-        unavailable, now = issubclass(type(error), DownstreamUnavailable), time.monotonic()
-        # The failure and the opening of the circuit are one step for other runners.
-        with self._lock:
-            self._last_outage = details
-            if self._value_circuits is None:
-                circuit, token = self._circuit, cast(Hashable, key_of(event))
-            else:
-                address = _circuit_of(event, self.handler)
-                circuit, forgotten = self._value_circuits.ensure(address.value)
-                # Each failure counts, also of one event.
-                token = event.id, event.attempt
-                self._changed_circuits += {address, address._replace(value=forgotten)}
-            before = self._count_open()
-            opened = circuit.note_failure(token, now, unavailable=unavailable, started=started)
-            self.is_plain = False
-        if opened:
-            if not before:
-                self._observers.circuit(self.handler.name, True)
-            text = (
-                "the circuit of %s%s is open: its events are deferred, and one is tried now and then until one "
-                "succeeds; the last error was %s: %s"
-            )
-            self._log_circuit("circuit_open", text, self._describe_value(event), type(error).__name__, error)
-
-    def _note_outcome(self, event: DeliveredEvent, outcome: object, started: float | None) -> None:
-        # RetryAfter counts neither as success nor as failure, because it may hide an error.
-        if isinstance(outcome, RetryAfter):
-            self.note_undecided(event, started)
-        elif self._has_failures and not isinstance(outcome, Deferral):
-            # A runner that sees the circuit closed must find the handler plain again.
-            with self._lock:
-                circuit = self._find_circuit(event)
-                closed = circuit is not None and circuit.note_success()
-                self._forget_failures(event)
-            if closed:
-                self._report_closed(event, "the circuit of %s%s is closed again")
-
-    def _note_event_fault(self, event: DeliveredEvent, started: float | None) -> None:
-        # The event itself has caused the failure, not an outage.
-        # A probe that fails so says nothing about the downstream service.
-        if not self._has_failures or started is None:
-            return
-        # As for a success: the circuit and `is_plain` change together.
-        with self._lock:
-            circuit = self._find_circuit(event)
-            closed = circuit is not None and circuit.note_other_error(key_of(event), started)
-            self._forget_failures(event)
-        if closed:
-            text = "the circuit of %s%s is closed again: events fail, but not because its downstream is unavailable"
-            self._report_closed(event, text)
-
-    def note_undecided(self, event: DeliveredEvent, started: float | None) -> None:
-        """Tell the circuit breaker that a call has ended without evidence of success or failure."""
-        # The call did not show whether the handler's downstream service works.
-        if self._has_failures and started is not None:
-            # The probe is given back, and the next runner may take it.
-            with self._lock:
-                if (circuit := self._find_circuit(event)) is not None:
-                    circuit.note_undecided(started)
-                    self._forget_failures(event)
-
-    def _forget_failures(self, event: DeliveredEvent) -> None:
-        # After a call that was no failure. The caller holds the lock.
-        if self._value_circuits is not None:
-            address = _circuit_of(event, self.handler)
-            if self._value_circuits.find(address.value) is not None:
-                self._changed_circuits.append(address)
-                self._value_circuits.drop_healthy(address.value)
-        self.is_plain = self._may_be_plain and not self._has_failures
-
-    def _count_open(self) -> int:
-        # The caller holds the lock. One is enough.
-        found = (
-            (self._circuit.is_open,) if self._value_circuits is None else islice(self._value_circuits.list_open(), 1)
-        )
-        return sum(map(bool, found))
-
-    def _report_closed(self, event: DeliveredEvent, text: str) -> None:
-        with self._lock:
-            is_open = self._count_open() > 0
-        if not is_open:
-            self._observers.circuit(self.handler.name, False)
-        self._log_circuit("circuit_closed", text, self._describe_value(event))
-
-    def _describe_value(self, event: DeliveredEvent) -> str:
-        if self._value_circuits is None:
-            return ""
-        return f" for the value {format_limit_value(_circuit_of(event, self.handler).value)!r}"
-
-    def _log_circuit(self, name: str, text: str, *arguments: object) -> None:
-        handler = self.handler
-        log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
-
-
-def _circuit_of(event: DeliveredEvent, handler: Handler) -> LimitAddress:
-    keys: EventKeys | None = getattr(event, "limit_keys", None)
-    return LimitAddress(LimitKind.CIRCUIT, handler.name, None) if keys is None else keys.circuit
 
 
 def guard_other_writes(call: Call) -> Call:

@@ -59,8 +59,8 @@ class Settlement:
     def update_circuits(self, endpoint: Endpoint) -> None:
         """Let events wait or go on whose circuit has changed. Call this after each judgement, before the lane ends."""
         # Only handlers with a circuit for each value have such circuits.
-        for address in endpoint.take_changed_circuits():
-            self._engine.limits.update_circuit(address, endpoint.find_next_probe, monotonic())
+        for address in endpoint.circuit.take_changed():
+            self._engine.limits.update_circuit(address, endpoint.circuit.find_next_probe, monotonic())
 
     @staticmethod
     def raise_interrupt(result: object) -> None:

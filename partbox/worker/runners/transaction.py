@@ -248,7 +248,7 @@ class Transaction:
             return False
         if not self._transactions.note_undone(self.open_transaction, lane, event):
             return False
-        endpoint.note_undecided(event, lane.started_at)
+        endpoint.circuit.note_undecided(event, lane.started_at)
         self._context.engine.outcomes.put_back(lane, event)
         return True
 

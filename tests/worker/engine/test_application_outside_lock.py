@@ -20,7 +20,8 @@ class Application:
         self.asked.add(name)
         if self.worker is not None:
             context = self.worker._worker._context
-            held = context.engine.lock._is_owned() or any(each._lock.locked() for each in context.routes.list_all())
+            circuits = [each.circuit for each in context.routes.list_all()]
+            held = context.engine.lock._is_owned() or any(each.lock.locked() for each in circuits)
             if held:
                 self.within_a_lock.add(name)
 

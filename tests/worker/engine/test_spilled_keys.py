@@ -59,12 +59,12 @@ def test_a_key_whose_name_had_to_be_shortened_is_not_spilled(partition: Partitio
 def test_a_reload_drops_spills_that_an_operator_has_removed_and_keeps_unsaved_ones(partition: Partition) -> None:
     partition.parked.pass_spilled(event(4), 0)
     loaded(partition)
-    assert list(partition.parked.spilled_chains) == [NAMES]
+    assert list(partition.parked.spills.chains) == [NAMES]
     partition.parked.take_unsaved()
     loaded(partition, StoredSpill(5, *NAMES, 4))
-    assert partition.parked.find_first_spilled() == 4
+    assert partition.parked.spills.find_first_id() == 4
     loaded(partition)
-    assert not partition.parked.spilled_chains
+    assert not partition.parked.spills.chains
 
 
 def test_a_key_without_rows_stays_blocked_until_its_spill_has_ended(partition: Partition) -> None:
@@ -74,7 +74,7 @@ def test_a_key_without_rows_stays_blocked_until_its_spill_has_ended(partition: P
     partition.parked.note_refilled(RefilledKey(*NAMES, 4, False, [3]))
     assert [each.id for each in partition.parked.chains[NAMES].list_runnable(0.0)] == [3]
     partition.parked.note_refilled(RefilledKey(*NAMES, None, True, []))
-    assert (partition.parked.spilled_chains, partition.parked.open_count) == ({}, 1)
+    assert (partition.parked.spills.chains, partition.parked.open_count) == ({}, 1)
 
 
 def test_done_records_are_remembered_while_they_may_wait_in_the_log(partition: Partition) -> None:

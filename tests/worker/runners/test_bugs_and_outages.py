@@ -12,7 +12,8 @@ from partbox.errors import DownstreamUnavailable
 from partbox.events import ClaimContext, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.protocol import circuit
-from partbox.worker.runners.endpoint import WAIT_SPREAD, Endpoint
+from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.handler_circuit import WAIT_SPREAD
 
 HOUR = 3_600.0
 

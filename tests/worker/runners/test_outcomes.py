@@ -246,8 +246,8 @@ def test_a_full_window_is_freed_of_a_handler_that_runs_long(desk_with):
     assert desk.numbers("slow") == [0, 1, 2]
 
 
-def test_a_brake_bounds_what_a_failing_handler_parks(desk_with):
-    desk = desk_with(max_parked=20, retry=f"fixed:{LATER}")
+def test_a_failing_aggregate_has_few_rows_and_holds_up_no_other(desk_with):
+    desk = desk_with(spill_after=20, window=20, retry=f"fixed:{LATER}")
     handler = Refusal(desk, fail, *range(1_000))
     desk.outbox.register(handler, "Counted")
     for number in range(60):
@@ -261,7 +261,8 @@ def test_a_brake_bounds_what_a_failing_handler_parks(desk_with):
     with desk.outbox.worker():
         desk.eventually(lambda: of_hot() >= 15)
         desk.eventually(lambda: desk.blocked_keys() == 61)
-        assert of_hot() <= 20
+        desk.eventually(lambda: desk.conn.execute("select from partbox.spill").rowcount == 1)
+        assert of_hot() <= 40
         handler.on = False
         desk.eventually(lambda: desk.make_due() or desk.all_done())
     assert [*dict.fromkeys(desk.numbers("hot"))] == list(range(200, 400))
