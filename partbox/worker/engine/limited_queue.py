@@ -377,6 +377,8 @@ class LimitedQueue:
         if now < self._evicted_at + (INTERVAL_FULL if full else INTERVAL_ELSE):
             return EvictableLanes()
         self._evicted_at = now
+        # A line also gets short when its lanes join a list, or no longer wait for it. So each one is looked at again.
+        self._short_queues.update(self._evicted_rows)
         self.advance_clock(now)
         self.drop_stale()
         self._promised_until = {limit_key: until for limit_key, until in self._promised_until.items() if until > now}
