@@ -94,15 +94,15 @@ begin
     end if;
 
     if save.parks is not null then
-        with started as (
+        with sent as materialized (
+            select * from json_to_recordset(save.parks) as j (p smallint, f bigint, "at" text, ai text) where j.f is not null
+        ), started as (
             insert into {schema}.spill (subscription, partition, key_hash, aggregate_type, aggregate_id, from_id)
             select save.subscription, j.p, sha256(convert_to(length(j."at") || ' ' || j."at" || j.ai, 'UTF8')), j."at", j.ai, j.f
-              from json_to_recordset(save.parks) as j (p smallint, f bigint, "at" text, ai text)
-             where j.f is not null
+              from sent j
             returning true
         )
-        select (select count(*) from json_to_recordset(save.parks) as j (f bigint) where j.f is not null)
-               - (select count(*) from started) into missing;
+        select (select count(*) from sent) - (select count(*) from started) into missing;
         if missing > 0 then
             perform {schema}.refuse('a trigger keeps rows out of table spill: nothing was saved');
         end if;

@@ -35,7 +35,7 @@ RARE = {
 
 
 class Theme(NamedTuple):
-    """What a run is mostly about: it gets deeper than one that is about everything."""
+    """The weights of the actions of a run. A run of few kinds of actions gets deeper than a run of all kinds."""
 
     rare: Mapping[str, float]
     fails: float = 0.1  # of handlers
@@ -235,8 +235,8 @@ class EngineMachine(RuleBasedStateMachine):
                     self.world.finish(process, *random.choice(handling), random, between=between)
 
     def watch(self, random: Random) -> None:
-        """It takes two looks to sort a line, in time or late, and the first is late by what was done before. Others may
-        do something between them."""
+        """Let each watching runner look at its line three times, in time or late, with other actions in between."""
+        # A watcher sorts a line after two looks. The first look is late by the time that was spent before.
         for _ in range(3):
             for process in self.world.processes:
                 for runner in process.actors:
@@ -347,7 +347,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.end(0, commit=True)
 
     def part_with(self, process: Process) -> None:
-        """It is told to end, and does; or its lease is over long since."""
+        """Stop a process and let it leave, or kill it if its lease is over."""
         world = self.world
         if not process.trusted:
             world.kill(process)

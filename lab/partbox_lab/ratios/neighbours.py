@@ -71,7 +71,7 @@ def call(event):
 
 @dataclass(frozen=True)
 class TrialSizes:
-    """How many customers there are, the backlogs of the bad ones, and the seconds of each phase."""
+    """The sizes of a trial: the number of customers, the backlogs of the bad ones, and the seconds of each phase."""
 
     customers: int
     dead: int

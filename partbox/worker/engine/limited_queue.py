@@ -34,7 +34,7 @@ COUNTED_ROWS = 2_000
 POLL_INTERVAL = 0.005
 # Least seconds between two searches for lanes to evict: while windows are full, and otherwise.
 INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0
-# So many new surplus rows are noted before obsolete ones are looked for.
+# Obsolete surplus rows of a limit key are searched for each time that this number of rows was added.
 SURPLUS_PRUNED = 256
 
 
@@ -160,7 +160,7 @@ class LimitedQueue:
         # The lane of each limit key that waits with a charged event, and the charged lanes that must wait elsewhere.
         self._charged_lanes: dict[LimitKey, Lane] = {}
         self._surplus_lanes: list[EvictedLane] = []
-        # The rows of those, which come back when they are due, or all at once when limits change.
+        # The rows of surplus events. A row comes back when it is due, and all rows come back when limits change.
         self._surplus_rows: defaultdict[LimitKey, dict[int, EvictedRow]] = defaultdict(dict)
         self._evicted_at = 0.0
         # The time at which the poller looks at permits next.
@@ -193,8 +193,6 @@ class LimitedQueue:
         if free:
             self.unlimited_queue.add(free, due=due)
 
-    # While a charged event waits for its permit, the process may die of another event and blame it. So only one of each
-    # limit key waits so; the others are charged again when their turn is near.
     def take_surplus(self) -> list[EvictedLane]:
         """Remove and return the event queues that must not wait here."""
         surplus, self._surplus_lanes = self._surplus_lanes, []
@@ -202,26 +200,32 @@ class LimitedQueue:
 
     def note_surplus(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
         """Record the row of an event that was taken by `take_surplus`, to load it again when limits change."""
-        rows = self._surplus_rows[limit_key]
-        if len(rows) % SURPLUS_PRUNED == SURPLUS_PRUNED - 1:
+        if len(self._surplus_rows[limit_key]) % SURPLUS_PRUNED == SURPLUS_PRUNED - 1:
             self._prune_surplus(limit_key)
-        rows[row.id] = EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
+        self._surplus_rows[limit_key][row.id] = EvictedRow(
+            lane.partition, lane.partition.incarnation, lane.key, row, self._now
+        )
 
     def _prune_surplus(self, limit_key: LimitKey) -> None:
         rows = self._surplus_rows[limit_key]
         for id in [id for id, each in rows.items() if each.is_obsolete()]:
             del rows[id]
+        if not rows:
+            del self._surplus_rows[limit_key]
 
     def list_charged_waiting(self) -> set[int]:
         """Return the record ids of events that wait for a permit with their attempt counted beforehand."""
         return {lane.queue[0].id for lane in self._charged_lanes.values() if _waits_charged(lane)}
 
     def _may_wait_charged(self, limit_key: LimitKey, lane: Lane) -> bool:
+        # While a charged event waits for its permit, the process may die of another event and blame this one. So one
+        # event of each limit key may wait charged. The others are charged again when their turn is near.
         if not lane.queue[0].parked.is_accused and not _count_kept(self.permit_queues.bounds_of(limit_key[0])):
             # Nothing of the key starts while it is paused, which may be for days.
             return False
+        self._charged_lanes = {key: each for key, each in self._charged_lanes.items() if _waits_charged(each)}
         other = self._charged_lanes.get(limit_key)
-        if lane.queue[0].parked.is_accused or other is None or other is lane or not _waits_charged(other):
+        if lane.queue[0].parked.is_accused or other is None or other is lane:
             self._charged_lanes[limit_key] = lane
             return True
         return False
@@ -427,6 +431,8 @@ class LimitedQueue:
         # They need not be loaded again.
         # The partitions of the parked rows are lost or draining.
         self._returning_rows.clear()
+        for limit_key in [*self._surplus_rows]:
+            self._prune_surplus(limit_key)
         for limit_key, evicted in [*self._evicted_rows.items()]:
             kept = deque(each for each in evicted if not each.partition.is_stopping)
             if kept:

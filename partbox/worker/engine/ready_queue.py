@@ -10,8 +10,8 @@ from partbox.worker.engine.partition import Lane
 BUNDLE = 64
 # Lanes that are examined for each event that a list still takes.
 SEARCHED = 4
-# While new events wait, events that failed or were delayed get one of so many turns. So a handler that fails a lot
-# takes no more than a quarter of them.
+# While new events wait, one of this number of turns goes to an event that failed or was delayed. So the retries of a
+# handler that fails a lot take at most a quarter of the turns.
 TURNS = 4
 
 

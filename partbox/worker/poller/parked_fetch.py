@@ -74,21 +74,21 @@ class ParkedReader:
 
     def refill_spilled(self, conn: Connection[Any], me: UUID | None) -> bool:
         """Insert rows for the next events of keys that left events in the log and go on. Return True if there are."""
-        requests = self._parked_scheduler.take_refills(self._context.engine.intake.wanted_types) if me else []
+        if me is None:
+            return False
         has_rows = False
-        while me and requests:
-            request = requests[0]
+        requests = self._parked_scheduler.take_refills(self._context.engine.intake.wanted_types)
+        for at, request in enumerate(requests):
             try:
                 refilled = parked.refill(conn, self._schema, self._context.subscription, me, request.refill)
             except BaseException:
-                self._parked_scheduler.put_back_refills(requests)
+                self._parked_scheduler.put_back_refills(requests[at:])
                 raise
             if refilled is None:
                 self._context.signals.report_refused([request.partition.tenure])
             else:
                 self._parked_scheduler.note_refilled(request, refilled)
                 has_rows = has_rows or any(each.record_ids for each in refilled)
-            del requests[0]
         return has_rows
 
     def fetch_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:

@@ -108,6 +108,7 @@ class HandlerCircuit:
         """Return the circuits of values that have changed, once, so that their events wait or go on."""
         if not self._changed:
             return []
+        # Each change is taken once.
         with self.lock:
             changed, self._changed = self._changed, []
         return changed
@@ -116,6 +117,7 @@ class HandlerCircuit:
         """Return the next probe of the circuit of a value, or None if it is not open."""
         if self._value_circuits is None:
             return None
+        # Runners add and remove circuits meanwhile.
         with self.lock:
             found = self._value_circuits.find_open(address.value)
         if found is None:
@@ -127,6 +129,7 @@ class HandlerCircuit:
         """Return the open circuits of values, the one that failed the longest ago first."""
         if not self._value_circuits:
             return []
+        # Runners add and remove circuits meanwhile.
         with self.lock:
             return [*self._value_circuits.list_open()]
 
@@ -230,6 +233,7 @@ class HandlerCircuit:
         return sum(map(bool, found))
 
     def _report_closed(self, event: DeliveredEvent, text: str) -> None:
+        # Runners open other circuits meanwhile.
         with self.lock:
             is_open = self._count_open() > 0
         if not is_open:

@@ -177,7 +177,7 @@ def test_a_subscription_is_dropped_with_its_spills(conn, me, mine) -> None:
 
 
 def test_a_process_of_an_earlier_version_claims_no_partition_with_a_spill(conn, me, mine) -> None:
-    """It would deliver new events of the aggregate before those that wait in the log."""
+    """A process that does not know the table would deliver new events before the ones that wait in the log."""
     spill(conn, me, mine[0], "a", 3, last_id=5)
     conn.execute("update partbox.partition set owner = null, assignee = null")
     (older, newer) = join(conn, 2)

@@ -233,7 +233,7 @@ def test_a_shared_lane_knows_the_types_of_all_its_waiting_events(steps: list[fro
 def test_an_event_of_a_list_that_was_read_before_a_lost_connection_is_not_set_aside(
     engine: Engine, partition: Partition
 ) -> None:
-    """It is read again, and its result is remembered for that: a row of it would stay for ever."""
+    """The event is read again, and its result is remembered until then. A row of the event would stay for ever."""
     lane = partition.ensure_lane(KEY)
     event = DeliveredEvent(row(1), ClaimContext(1, "default", Codecs()))
     with engine.lock:

@@ -303,7 +303,7 @@ def load_suspects(engine, *ids):
 
 
 def test_an_event_that_waits_for_a_permit_keeps_no_other_suspect_waiting_for_its_turn(engine):
-    """Of a limit only one waits with its attempt counted, and the others are charged again when their turn is near."""
+    """One event of a limit may wait with its attempt counted. The others are charged again when their turn is near."""
     load_suspects(engine, 1, 2, 3, 4)
     assert come_back(engine, 0.1) == [1, 2]
     assert engine.charges.list_waiting_ids() == {1}

@@ -1,4 +1,4 @@
-"""How new events and events that are tried again share the runners."""
+"""The shares of new events and of retried events in the turns of a process."""
 
 from typing import Any
 
