@@ -31,9 +31,11 @@ def servers(tmp_path):
 
 
 def copy_primary(primary, replica, delay=0):
-    """Make one server the replica of the other, which starts to send its copy after `delay` seconds."""
+    """Make one server the replica of the other, which knows it then, and sends its copy after `delay` seconds."""
     primary.client().config_set("repl-diskless-sync-delay", delay)
     replica.client().replicaof(HOST, primary.port)
+    # The replica connects by itself, some time after the command. Until then there is nobody to wait for.
+    eventually(lambda: "slave0" in primary.client().info("replication"))
 
 
 def await_copy(primary):
