@@ -36,12 +36,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from itertools import takewhile
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
 from partbox.protocol.spill import Spill
 
 MAX_CHAIN_RUN = 100
+
+_get_id = attrgetter("id")
 
 
 class RowState(StrEnum):
@@ -244,7 +247,7 @@ class Chain:
         if not self.rows or row.id > self.rows[-1].id:
             self.rows.append(row)
         else:
-            insort(self.rows, row, key=lambda each: each.id)
+            insort(self.rows, row, key=_get_id)
 
     def count_open(self) -> int:
         """Return the number of events in the chain that are not dead."""
@@ -278,10 +281,14 @@ class Chain:
         spill = self.spill
         if spill is None or not spill.has_unread():
             return spill is not None and spill.may_end()
-        left = bisect_left(self.rows, spill.from_id, key=lambda row: row.id)
+        left = self.count_before_spill()
         if 2 * left >= spill.size:
             return False
         return not left or self.rows[0].is_loaded or self.rows[0].runs_at() == 0.0
+
+    def count_before_spill(self) -> int:
+        """Return the number of rows whose events may run before any record that waits in the log without a row."""
+        return len(self.rows) if self.spill is None else bisect_left(self.rows, self.spill.from_id, key=_get_id)
 
     def _is_held_back(self, row: ParkedRow) -> bool:
         return self.spill is not None and self.spill.holds_back(row.id)

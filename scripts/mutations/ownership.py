@@ -343,6 +343,22 @@ MUTATIONS = (
         (scenario("turns_at_ticks"),),
     ),
     Mutation(
+        "drain-behind-a-hang",
+        "A draining partition starts nothing, so all its keys would wait for a handler that hangs.",
+        "partbox/worker/engine/claims.py",
+        "            if not partition.is_held_by_handler(now):\n",
+        "            if True:\n",
+        (scenario("release_behind_a_hang"),),
+    ),
+    Mutation(
+        "beside-an-earlier-run",
+        "An event would run a second time while its handler of an earlier ownership still runs.",
+        "partbox/worker/engine/state.py",
+        "if partition.may_begin(key):",
+        "if True:",
+        (scenario("owned_again_beside_a_hang"),),
+    ),
+    Mutation(
         "a-late-take-up-takes",
         "One that arrives after the next session's would raise epochs under the hands of its own process.",
         "sql/queries/cursors.sql",

@@ -24,8 +24,8 @@ MUTATIONS = (
         "late-ones-pass-without-a-row",
         "S2: a refill under an older cursor has moved past the late record, so nobody reads it again.",
         INTAKE,
-        "if event.id <= last_late or not parked.pass_spilled",
-        "if not parked.pass_spilled",
+        "elif is_blocked and event.id > last_late and parked.pass_spilled",
+        "elif is_blocked and parked.pass_spilled",
         (MACHINE,),
     ),
     Mutation(
@@ -67,5 +67,21 @@ MUTATIONS = (
         "            self.is_passing = False\n",
         "            pass\n",
         ("tests/protocol/test_spill.py",),
+    ),
+    Mutation(
+        "released-before-a-lost-row-is-found-again",
+        "A crash of the server has lost the row of an event that is done: the next owner runs it again.",
+        "partbox/worker/engine/resumption.py",
+        "if any(id >= first_spilled for id, _ in self.remembered):",
+        "if False:",
+        (f"{KEYS}::test_a_partition_is_kept_while_a_done_record_waits_in_the_log_without_its_row",),
+    ),
+    Mutation(
+        "refilled-by-ones",
+        "Rows that wait behind the spill make its refills small: a long backlog comes back a row at a time.",
+        CHAIN,
+        "return len(self.rows) if self.spill is None else bisect_left(self.rows, self.spill.from_id, key=_get_id)",
+        "return len(self.rows)",
+        (f"{KEYS}::test_rows_that_wait_behind_the_spill_do_not_make_refills_smaller",),
     ),
 )

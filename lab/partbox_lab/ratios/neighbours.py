@@ -28,6 +28,7 @@ from partbox_lab.sql import query
 
 CONNECTIONS = 100
 APART = 0.01  # seconds between two events of ordinary customers
+PROBES = 3_000  # events of ordinary customers, so many that each partition has some
 APPLICATION = """
 import os
 import time
@@ -148,6 +149,26 @@ class Trial:
         values = {"type": event_type, "tenant": tenant, "at": time.time(), "keys": keys, "events": count}
         self.conn.execute(query("neighbours_plant", SCHEMA), values)
 
+    def wait_until_read(self) -> float:
+        """Wait until the workers have read all that is published, and return the seconds that this took."""
+        # An event of an ordinary customer that has been handled shows that its partition was read so far.
+        began, first = time.monotonic(), self.number
+        for _ in range(PROBES):
+            self.publish()
+        mine = set(range(first + 1, self.number + 1))
+        self.wait_until(lambda: {n for c, n, _ in self.journal() if c.startswith("customer")} >= mine, 600)
+        return time.monotonic() - began
+
+    def publish(self) -> None:
+        """Publish an event of an ordinary customer."""
+        self.number += 1
+        customer = f"customer-{self.random.randrange(self.sizes.customers)}"
+        payload = {"n": self.number, "at": time.time()}
+        with self.conn.transaction():
+            self.outbox.publish(
+                self.conn, "Order", payload, aggregate_type="Customer", aggregate_id=customer, tenant_id="good"
+            )
+
     def run_phase(self) -> list[float]:
         """Publish events of ordinary customers, and return the milliseconds that each waited."""
         began, first = time.monotonic(), self.number
@@ -155,13 +176,7 @@ class Trial:
         while (now := time.monotonic() - began) < self.sizes.seconds:
             if steps and now > (5 - len(steps)) / 5 * self.sizes.seconds:
                 steps.pop(0)()
-            self.number += 1
-            customer = f"customer-{self.random.randrange(self.sizes.customers)}"
-            payload = {"n": self.number, "at": time.time()}
-            with self.conn.transaction():
-                self.outbox.publish(
-                    self.conn, "Order", payload, aggregate_type="Customer", aggregate_id=customer, tenant_id="good"
-                )
+            self.publish()
             time.sleep(APART)
         mine = range(first + 1, self.number + 1)
         self.wait_until(lambda: {n for c, n, _ in self.journal() if c.startswith("customer")} >= set(mine), 120)
@@ -215,6 +230,7 @@ def run(here: Trial) -> None:
     here.plant("Order", "hangs", sizes.hanging, keys=1)
     here.plant("Mail", "limited", sizes.limited, keys=sizes.limited)
     here.plant("Call", "away", sizes.unreachable, keys=sizes.unreachable)
+    print(f"the backlogs of the four were read within {here.wait_until_read():.0f} s", flush=True)
     beside = here.run_phase()
     rows = here.ask("neighbours_rows", "dead")
     print(f"rows of the dead customer: {rows}; all parked rows: {here.ask('neighbours_parked')}", flush=True)

@@ -142,25 +142,36 @@ class Claims:
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
         """Stop all work on partitions that this process no longer owns. Return the numbers of the lost partitions."""
-        # If handlers of a lost partition still run, its object becomes the predecessor of the next tenure, which reads
-        # nothing until they have ended.
+        # If handlers of a lost partition still run, its object becomes the predecessor of the next tenure, in which
+        # events of their keys wait until they have ended.
         # Ownerships that have ended already are ignored. A partition whose handlers run stays in memory until they end.
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
     # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
-    def drain(self, numbers: Iterable[int], now: float) -> None:
+    def drain(self, numbers: Collection[int], now: float) -> None:
         """Stop starting handlers in these partitions, to release each partition when its running handlers have
         ended."""
-        # A partition that may not drain yet (see `may_drain`) needs another call.
-        self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
+        # The partitions are all that are assigned to other processes. One that may not drain yet (see `may_drain` and
+        # `is_held_by_handler`) needs another call.
+        ready = list[Partition]()
+        for number, partition in self._state.partitions.items():
+            if number not in numbers:
+                partition.reassigned_at = None
+                continue
+            if partition.reassigned_at is None:
+                partition.reassigned_at = now
+            if not partition.is_held_by_handler(now):
+                ready.append(partition)
+        self._drain(ready, now)
 
     # The saver gathers a release from the partitions that have begun to drain.
     @under_lock
     def drain_all(self, now: float) -> None:
         """Stop starting handlers in all partitions, so that all can be released."""
-        # A partition that may not drain yet needs another call.
+        # A partition that may not drain yet needs another call. Handlers that have run for long delay nothing here,
+        # because the process ends in any case.
         self._drain(self._state.partitions.values(), now)
 
     # No partition is lost between the comparison with the rows and the note that the tick is done.

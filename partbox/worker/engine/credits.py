@@ -231,7 +231,7 @@ class Credits:
 
     def _may_poll(self, partition: Partition) -> bool:
         phase = partition.phase
-        if phase is Phase.LOST or not partition.may_begin():
+        if phase in (Phase.LOST, Phase.LOADING):
             return False
         if partition.cursor.cut_page is None:
             return phase is not Phase.DRAINING

@@ -282,6 +282,7 @@ class Intake:
             or partition.is_draining
             or partition.suspects.expected_count
             or (last_late and self._transactional)
+            or partition.has_running_predecessor
             or (rows and rows[0][ID] <= partition.resumption.max_remembered_id)
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
@@ -357,6 +358,7 @@ class Intake:
         # own). The module `partbox.protocol.parking` defines the states of a row.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
+        is_blocked = chain is not None and not chain.is_caught_up()
         if parked.take_ahead(event.id):
             # The row of the event decides about it, and may run from now on.
             partition.progress.finish([event.id], [b""])
@@ -368,19 +370,25 @@ class Intake:
         elif _is_scheduled(event.record[AVAILABLE_AT], clock):
             # A scheduled event never blocks its key.
             parked.park_scheduled(event)
+        elif is_blocked and event.id > last_late and parked.pass_spilled(event, partition.resumption.read_to):
+            # The key has enough rows already, so this event stays in the log and costs none. It may be a suspect: should
+            # it kill its process after it has come back from the log, its row makes it a suspect again.
+            pass
         elif partition.is_draining:
             # The rest of a cut page is left to the next owner.
             parked.park(event, READY)
         elif partition.suspects.includes(event.id):
             # The event may have killed the last owner, so its attempt is charged before it runs.
             parked.park_suspect(event)
+        elif partition.runs_before(key_of(event)):
+            # A handler of the key still runs since an earlier ownership, and may hang. All other keys go on.
+            parked.park(event, READY)
         elif event.id <= last_late and self._transactional:
             # No transaction begins beside an unfinished late record.
             parked.park(event, READY)
-        elif chain is not None and not chain.is_caught_up():
-            # Another event of the key must run first. Of a key with many such events, new ones stay in the log.
-            if event.id <= last_late or not parked.pass_spilled(event, partition.resumption.read_to):
-                parked.park_behind(event)
+        elif is_blocked:
+            # Another event of the key must run first.
+            parked.park_behind(event)
         else:
             return False
         self._state.mark_dirty(partition)

@@ -190,6 +190,7 @@ class ParkedRows:
             return False
         self._progress.finish([event.id], [b""])
         self._payload_bytes.drop((event.id,))
+        self._suspects.note_passed(event.id)
         return True
 
     def note_refilled(self, refilled: RefilledKey) -> tuple[str, str]:
@@ -206,7 +207,7 @@ class ParkedRows:
         """Set a new event aside that may have killed a process, so that an attempt is counted before the event runs."""
         # The attempt is saved for the parked row (charged).
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
-        self._suspects.expected_count -= 1
+        self._suspects.note_passed(event.id)
 
     def park_scheduled(self, event: DeliveredEvent) -> None:
         """Store an event in a database row until the time in its `available_at`."""

@@ -14,6 +14,7 @@ from partbox.worker.engine.dead_letters import DeadLetter, DeadLetterQueue
 from partbox.worker.engine.key import Key, key_of, make_key
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.read_budget import EVENT_OVERHEAD, ReadBudget
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
@@ -198,7 +199,7 @@ class ParkedScheduler:
 
     def _build_refill(self, partition: Partition, keys: Iterable[Key], wanted: frozenset[str] | None) -> Refill:
         wants = [
-            RefillKey(key[0], key[1], max(1, spill.size - len(chain.rows)), spill.may_end())
+            RefillKey(key[0], key[1], max(1, spill.size - chain.count_before_spill()), spill.may_end())
             for key in keys
             if (chain := partition.parked.spills.chains.get(key)) is not None
             and (spill := chain.spill) is not None
@@ -272,7 +273,7 @@ class ParkedScheduler:
         # The query is for parked rows that block nothing, in all of these partitions that run. At most `most` rows may
         # be fetched before they are due.
         owned = ((number, self._state.partitions.get(number)) for number in numbers)
-        mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
+        mine = {number: each for number, each in owned if each and each.phase is Phase.RUNNING}
         taken = [
             id
             for partition in mine.values()
@@ -369,11 +370,11 @@ class ParkedScheduler:
             return True
         # A row whose record is still to be read waits for that. If it were done first, its row would be gone when the
         # next owner reads the record.
-        if not partition.parked.has_reached(row):
+        key = make_key(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
+        if not partition.parked.has_reached(row) or partition.runs_before(key or (None, row.id)):
             return False
         if not row.is_suspect:
             return True
-        key = make_key(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)
         # A row of a blocked key is held and does not run, so it is not charged.
         if chain is not None and not chain.is_caught_up():

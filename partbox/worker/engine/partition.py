@@ -25,6 +25,8 @@ from partbox.worker.engine.shared_lane_types import SharedLaneTypes
 from partbox.worker.engine.suspects import Suspects
 
 NO_KEYS = frozenset[Key]()
+# Seconds. A handler that has run for longer delays the release of its partition to another process.
+LONG_RUN = 0.1
 
 _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDENTITY)
 
@@ -226,6 +228,8 @@ class Partition:
         self.shared_lane = SharedLane(self)
         # The number of running lanes, plus a call of the dead-letter hook.
         self.running_count = 0
+        # Since when the partition is assigned to another process, in monotonic seconds, or None.
+        self.reassigned_at: float | None = None
         # The object of an earlier tenure in this process, if its handlers still ran when this tenure began.
         self.predecessor: Partition | None = None
         self.suspects = Suspects()
@@ -326,13 +330,23 @@ class Partition:
     @property
     def has_running_predecessor(self) -> bool:
         """True if handlers from an earlier ownership of this partition by the process still run."""
-        # No record is read before they end.
+        # Events of their keys wait until they have ended.
         return self.predecessor is not None and self.predecessor.is_busy
 
-    def may_begin(self) -> bool:
-        """Return True if handlers of this partition may start now."""
-        # The parked rows must be known, and no handler of an earlier ownership may run.
-        return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
+    def may_begin(self, key: Key) -> bool:
+        """Return True if a handler of this key may start now."""
+        # The parked rows must be known, and no handler of an earlier ownership may run an event of the key.
+        return self.phase is not Phase.LOADING and not self.runs_before(key)
+
+    def runs_before(self, key: Key) -> bool:
+        """Return True if an event of this key still runs since an earlier ownership of the partition."""
+        before = self.predecessor
+        return before is not None and (before.runs_key(key) or before.runs_before(key))
+
+    def runs_key(self, key: Key) -> bool:
+        """Return True if an event of this key may be running just now, since this ownership."""
+        lane = self._lanes.get(key)
+        return self.shared_lane.runs_key(key) or (lane is not None and lane.is_running)
 
     def may_drain(self, now: float) -> bool:
         """Return True if the partition may stop starting handlers now, to be released."""
@@ -343,6 +357,17 @@ class Partition:
         read_to = cursor.last_id if cursor.may_have_backlog else float("inf")
         whole = None if cursor.is_fresh or cursor.cut_page is not None else read_to
         return self.resumption.is_recheck_over(self.parked, whole, now)
+
+    def is_held_by_handler(self, now: float) -> bool:
+        """Return True if a handler runs that had run for long when the partition was assigned to another process."""
+        # Such a handler may hang. If the partition began to drain, all its other keys would wait for that handler, so
+        # they go on here until the handler has ended. Events that started later do not count: where every handler
+        # takes long, some handler runs at all times.
+        before = now if self.reassigned_at is None else self.reassigned_at
+        return self.running_count > 0 and any(
+            lane.is_running and lane.started_at < min(before, now - LONG_RUN)
+            for lane in (self.shared_lane, *self._lanes.values())
+        )
 
     @property
     def lanes(self) -> dict[Key, Lane]:

@@ -56,6 +56,10 @@ class Resumption:
             return False
         if self._parked_ids and not parked.has_read_due:
             return False
+        # After a crash of the server, the row of such an event may be lost, and its record waits in the log again.
+        first_spilled = parked.spills.find_first_id()
+        if any(id >= first_spilled for id, _ in self.remembered):
+            return False
         return not any(row.id in self._parked_ids and not row.is_loaded for row in parked.list_blocking())
 
     def note_saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:

@@ -119,7 +119,7 @@ class EngineState:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             if key not in partition.parked.chains or partition.incarnation != incarnation or partition.is_stopping:
                 continue
-            if partition.may_begin():
+            if partition.may_begin(key):
                 return partition, key
             heapq.heappush(self._wakeups, (now + RECHECK_AFTER, next(self._ticket), partition, incarnation, key))
         return None

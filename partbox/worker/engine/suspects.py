@@ -37,6 +37,10 @@ class Suspects:
         """Return True if this new record may have killed the partition's last owner."""
         return self.expected_count > 0 and record_id <= self._last_suspect_id
 
+    def note_passed(self, record_id: int) -> None:
+        """Count a new record that the read position has passed, which may be one of the expected records."""
+        self.expected_count -= self.includes(record_id)
+
     def mark_suspect(self, stored: StoredRow, row: ParkedRow) -> None:
         """Mark an event that may have killed a process, or that was running when a process died."""
         # The event is a suspect in the first case, and accused in the second. It is parked.

@@ -84,3 +84,24 @@ def test_done_records_are_remembered_while_they_may_wait_in_the_log(partition: P
     partition.parked.load_rows([], LooseRows(), 0.0, [StoredSpill(5, *NAMES, 7)])
     partition.resumption.note_saved(Page("1:1:", 9), 9, partition.parked)
     assert partition.resumption.remembered == {(8, b"e")}
+
+
+def test_rows_that_wait_behind_the_spill_do_not_make_refills_smaller(partition: Partition) -> None:
+    """Such rows may be many, after a crash. With few rows to run, each refill would fetch a single one."""
+    chain = partition.parked.chains[NAMES]
+    partition.parked.pass_spilled(event(4), 0)
+    for id in range(10, 20):
+        partition.parked.park_behind(event(id))
+    assert len(chain.rows) == 12
+    assert chain.count_before_spill() == 2
+
+
+def test_a_partition_is_kept_while_a_done_record_waits_in_the_log_without_its_row(partition: Partition) -> None:
+    """A crash of the server may lose the row of an event that has run. Another owner would run the event again."""
+    partition.parked.pass_spilled(event(4), 0)
+    partition.reset(0.0)
+    partition.begin_reading(OwnedPartition(5, 2, "1:1:", 3, 3, 0, None), 0.0)
+    loaded(partition, StoredSpill(5, *NAMES, 4))
+    assert partition.resumption.is_recheck_over(partition.parked, 100.0, 1.0)
+    partition.resumption.remembered.add((4, b"4"))
+    assert not partition.resumption.is_recheck_over(partition.parked, 100.0, 1.0)
