@@ -371,8 +371,8 @@ class Intake:
             # A scheduled event never blocks its key.
             parked.park_scheduled(event)
         elif is_blocked and event.id > last_late and parked.pass_spilled(event, partition.resumption.read_to):
-            # The key has enough rows already, so this event stays in the log and costs none. It may be a suspect: should
-            # it kill its process after it has come back from the log, its row makes it a suspect again.
+            # The key has enough rows already, so this event stays in the log and costs none. It may be a suspect: if it
+            # kills its process after it has come back from the log, its row makes it a suspect again.
             pass
         elif partition.is_draining:
             # The rest of a cut page is left to the next owner.
