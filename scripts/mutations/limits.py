@@ -188,4 +188,15 @@ MUTATIONS = (
         "",
         (f"{ENGINE}::test_the_poller_is_woken_only_for_a_turn_that_is_sooner_than_the_one_it_knows_of",),
     ),
+    Mutation(
+        "waits-in-memory-for-ever",
+        "A new event that waits for its permit holds back the saved cursor: a crash repeats all that was done since.",
+        "partbox/worker/engine/limited_queue.py",
+        "return ahead >= few and waiting.since < now - KEEP_SECONDS",
+        "return False",
+        (
+            "tests/worker/engine/test_limit_turns.py"
+            "::test_new_events_that_wait_for_long_leave_memory_although_no_window_is_full",
+        ),
+    ),
 )

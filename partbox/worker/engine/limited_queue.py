@@ -359,8 +359,9 @@ class LimitedQueue:
         # parked, once, and loaded again shortly before their turn. So a backlog costs one row per event, however long
         # it waits, and only the lanes that start within seconds are in memory. In partitions with `full` windows, a
         # lane leaves if it has no turn soon, is long, or has waited since `before`. A long lane with a parked head
-        # keeps only that head. Elsewhere, a lane leaves if its parked head would hold memory for long. A charged event
-        # stays, because it would run uncharged afterwards.
+        # keeps only that head. Elsewhere, a lane leaves if its parked head would hold memory for long, or if a new
+        # event has waited for `KEEP_SECONDS`: until then it holds back the saved position, and after a crash all later
+        # events of its partition would be repeated. A charged event stays, because it would run uncharged afterwards.
         # Each lane comes with the seconds until its turn for a permit.
         oversized: list[Lane] = []
 
@@ -369,7 +370,9 @@ class LimitedQueue:
             if bounds.is_closed:
                 return (row is None or not row.is_charged) and (row is None or ahead >= few)
             if lane.partition not in full:
-                return row is not None and not row.is_charged and ahead >= max(MIN_LANES, few)
+                if row is None:
+                    return ahead >= few and waiting.since < now - KEEP_SECONDS
+                return not row.is_charged and ahead >= max(MIN_LANES, few)
             is_long = len(lane.queue) > few
             if row is None:
                 return ahead + 1 > _count_starts(bounds, KEEP_SECONDS_FULL) or is_long or waiting.since < before

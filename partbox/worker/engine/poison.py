@@ -3,9 +3,11 @@
 The next owner of a partition cannot know which record after the saved cursor killed the last one. So it parks each of
 them as a suspect, and *charges* it before it runs: one fenced save raises its attempts and notes its start.
 If this process dies too, the rows with a noted start are *accused*. Each accused row runs with no other charged row
-beside it, so from then on only the attempts of the culprit rise."""
+beside it, so from then on only the attempts of the culprit rise. A handler that hangs would keep all others from their
+turns in this way, so a charged row stays alone for a bounded time, which doubles with its attempts."""
 
 from collections.abc import Callable, Collection, Iterator
+from time import monotonic
 from typing import NamedTuple
 
 from partbox.protocol.parking import ParkedRow
@@ -14,6 +16,11 @@ from partbox.worker.engine.partition import Partition
 
 # Charged rows that have ended and are not saved. A death accuses them too, and then each runs alone.
 MAX_UNSAVED = 32
+# Seconds. A charged row keeps others from running for so long at its first attempt, and for twice as long at each
+# further one. An event that kills its process later than that may have others charged beside it, but sooner or later it
+# is alone for long enough.
+ALONE_SECONDS = 1.0
+MOST_ALONE_SECONDS = 64.0
 
 
 class _ChargedRow(NamedTuple):
@@ -21,6 +28,8 @@ class _ChargedRow(NamedTuple):
     partition: Partition
     incarnation: int
     was_accused: bool
+    # Monotonic seconds.
+    alone_until: float
 
     @property
     def is_at_risk(self) -> bool:
@@ -71,9 +80,11 @@ class Charges:
         # nothing. `take_next_trials` and `take_keyless` return the keys and partitions whose turn has come.
         self._prune_charged()
         free = not self._accused_keys and not any(self.keyless_partitions.values()) and self._count_room() > 0
-        if not self._charged_rows if row.is_accused else free:
+        if not self._has_row_alone() if row.is_accused else free:
+            deaths = row.attempts - 1 if row.is_accused else 0
+            until = monotonic() + min(MOST_ALONE_SECONDS, ALONE_SECONDS * 2 ** min(deaths, 10))
+            self._charged_rows.append(_ChargedRow(row, partition, partition.incarnation, row.is_accused, until))
             row.start_trial()
-            self._charged_rows.append(_ChargedRow(row, partition, partition.incarnation, row.is_accused))
             return True
         if key is None:
             self.keyless_partitions[partition.number] = row.is_accused or self.keyless_partitions.get(
@@ -91,7 +102,7 @@ class Charges:
         # first.
         self._prune_charged()
         if self._accused_keys:
-            if not self._charged_rows:
+            if not self._has_row_alone():
                 yield from _take_next(self._accused_keys, 1)
         else:
             yield from _take_next(self._other_keys, self._count_room())
@@ -101,13 +112,20 @@ class Charges:
         # The suspect rows of the partitions block nothing, and may be charged now.
         self._prune_charged()
         accused = bool(self._accused_keys) or any(self.keyless_partitions.values())
-        if self._charged_rows if accused else not self._count_room():
+        if self._has_row_alone() if accused else not self._count_room():
             return set()
         taken, self.keyless_partitions = set(self.keyless_partitions), {}
         return taken
 
+    def _has_row_alone(self, *, accused_only: bool = False) -> bool:
+        # True if a charged row keeps others from running: an accused row any other, and each charged row the accused.
+        # One that has ended does so until its outcome is saved, because a death before would accuse it.
+        now = monotonic()
+        rows = (each for each in self._charged_rows if each.was_accused or not accused_only)
+        return any(now < each.alone_until or not each.row.is_charged for each in rows)
+
     def _count_room(self) -> int:
-        if any(each.was_accused for each in self._charged_rows):
+        if self._has_row_alone(accused_only=True):
             return 0
         waiting = self.list_waiting_ids()
         at_risk = [each.row for each in self._charged_rows if each.row.id not in waiting]

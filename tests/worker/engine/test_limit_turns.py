@@ -180,6 +180,16 @@ def test_evicted_rows_come_back_in_order_and_without_a_save_as_the_queue_gets_sh
     assert parked.waiting_count == 2
 
 
+def test_new_events_that_wait_for_long_leave_memory_although_no_window_is_full(engine):
+    """Else they would hold back the saved cursor, and a crash would repeat all that was done after them."""
+    engine.partitions[5].finish_loading(0)
+    add(engine, *range(1, 11))
+    engine.limits.give_permits(1.5)
+    assert save(engine, 1.5) == []
+    engine.limits.give_permits(3.0)
+    assert save(engine, 3.0) == [*range(3, 11)]  # two start within the next two seconds
+
+
 def test_events_that_come_back_go_before_events_that_were_just_read(engine):
     put_away(engine, 1, 2, now=0.5)
     add(engine, 3)
