@@ -13,8 +13,6 @@ from partbox.protocol.limit_values import LimitValue, format_limit_value
 WAITS: Final = "it waits for its turn: "
 """The beginning of the stored text of every event that waits for a turn, as in sql/queries/blocked.sql."""
 
-AWAITS_PERMIT: Final = f"{WAITS}its handler has a limit"
-
 
 class LimitKind(StrEnum):
     """The kinds of objects that may have a limit, or be closed."""
@@ -93,7 +91,10 @@ def describe_wait(limit_key: LimitKey, *, is_closed: bool = False, open_since: s
     # `is_closed` means that nothing of the key starts.
     name = limit_key[0]
     if not isinstance(name, LimitAddress):
-        return f"{WAITS}its handler was paused" if is_closed else AWAITS_PERMIT
+        if is_closed:
+            return f"{WAITS}its handler {name} was paused"
+        value = "" if limit_key[1] is None else f" for the value {format_limit_value(limit_key[1])!r}"
+        return f"{WAITS}its handler {name} has a limit{value}"
     match name.kind:
         case LimitKind.CIRCUIT:
             value, since = format_limit_value(name.value), "" if open_since is None else f" since {open_since}"

@@ -52,9 +52,10 @@ class StoredRow(NamedTuple):
     """A database row of a failed or waiting event, as a worker reads it."""
 
     # The event was set aside because it could not run. `due_in` is in seconds from now. `was_started` means that the
-    # row was charged and that its process may have died of it. `error` is only read for dead rows. `waits` means that
-    # the row waits for a permit or a time. A blocking row that waits for a permit is due at once, because the owner of
-    # the partition knows when the permit comes.
+    # row was charged and that its process may have died of it. `error` is only read for dead rows, and for blocking
+    # rows that wait for a turn, of which it says for whom. `waits` means that the row waits for a permit or a time. A
+    # blocking row that waits for a permit is due at once, because the owner of the partition knows when the permit
+    # comes.
 
     partition: int
     record_id: int

@@ -199,4 +199,15 @@ MUTATIONS = (
             "::test_new_events_that_wait_for_long_leave_memory_although_no_window_is_full",
         ),
     ),
+    Mutation(
+        "all-stored-waits-at-once",
+        "After a takeover every event that waits for a limit would be fetched at once, and all others would wait.",
+        "partbox/worker/engine/evicted_rows.py",
+        "            while group.rows and len(group.loaded) < group.size:\n",
+        "            while group.rows:\n",
+        (
+            "tests/worker/engine/test_stored_waits.py"
+            "::test_after_a_claim_a_few_rows_of_each_group_come_and_no_other_wakes",
+        ),
+    ),
 )

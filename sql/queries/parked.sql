@@ -4,7 +4,7 @@
 select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
        case when k.state = 'deferred' and {waits_for_turn} then 0.0
             when k.due_at is not null then extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8 end,
-       k.started_at is not null, null::text, {waits}
+       k.started_at is not null, case when k.state = 'deferred' and {waits_for_turn} then k.last_error end, {waits}
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[]) and k.blocks
  order by k.record_id

@@ -313,7 +313,7 @@ class Database(SpillTable):
     def _stored(self, row: ParkedLine, *, blocks: bool) -> StoredRow:
         left = row.due_at - self.clock.now if row.due_at is not None else None
         left = 0.0 if blocks and row.waits_for_turn else left
-        error = row.last_error if not blocks and row.state == "dead" else None
+        error = row.last_error if (row.waits_for_turn if blocks else row.state == "dead") else None
         started = row.started_at is not None
         return StoredRow(
             row.partition, row.record_id, row.aggregate_type, row.aggregate_id, row.state, row.attempts, left, started,

@@ -4,7 +4,10 @@ owns a partition, and this module records its answers."""
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from partbox.protocol.parking import RowStage, RowState
 from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow, StoredSpill, TickPartition
+from partbox.worker.engine.evicted_rows import EvictedRow
+from partbox.worker.engine.key import Key
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.phase import Phase
@@ -224,8 +227,9 @@ class Claims:
             blocking = [row for row in rows.blocking_rows if row.partition == number]
             spills = [spill for spill in rows.spills if spill.partition == number]
             keys = partition.parked.load_rows(blocking, rows.loose_rows.get(number, LooseRows()), now, spills)
+            texts = {row.record_id: row.error for row in blocking if row.error is not None}
             for key in keys:
-                self._state.schedule_wakeup(partition, key)
+                self._schedule_loaded(partition, key, texts, now)
             if partition.parked.early_ids:
                 self._state.early_partitions.add(number)
             if partition.parked.pending_parks:
@@ -233,6 +237,17 @@ class Claims:
             self._state.park_followers(partition, keys)
             partition.finish_loading(versions[number])
         return set(certain)
+
+    def _schedule_loaded(self, partition: Partition, key: Key, texts: Mapping[int, str], now: float) -> None:
+        # `texts` has, by id, the stored words of the rows that wait for a turn. A key whose first row is one of them
+        # need not wake before that row may have its turn.
+        chain = partition.parked.chains[key]
+        head = chain.rows[0] if chain.rows else None
+        text = None if head is None or head.stage is not RowStage.WAITING else texts.get(head.id)
+        if head is not None and text is not None and head.state is RowState.DEFERRED and head.waits:
+            self._state.stored_waits.add(text, EvictedRow(partition, partition.incarnation, key, head, now))
+        else:
+            self._state.schedule_wakeup(partition, key)
 
     def _is_current(self, tenure: Tenure) -> bool:
         partition = self._state.partitions.get(tenure.number)

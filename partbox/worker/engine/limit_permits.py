@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from math import inf
 
 from partbox.events import DeliveredEvent
 from partbox.protocol.limit_addresses import LimitAddress
 from partbox.protocol.limits import Limit
 from partbox.worker.engine.destination import Destination
+from partbox.worker.engine.evicted_rows import GROUP_SECONDS
 from partbox.worker.engine.limited_queue import KeysOf, LimitedQueue, LimitWait, NextProbe, Permit
 from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Lane
@@ -38,14 +40,14 @@ class LimitPermits:
         if not limits and self._scheduler.limited_queue is None:
             return
         if limited is None:
-            limited = LimitedQueue(self._scheduler.unlimited_queue, self.keys_of)
+            limited = LimitedQueue(self._scheduler.unlimited_queue, self.keys_of, self._state.stored_waits)
             limited.change_share(self._compute_share(), now)
             self._state.on_ownership_change = self._note_ownership
             self._state.charges.list_waiting_ids = limited.list_charged_waiting
         limited.apply_limits(limits, now)
         self._scheduler.set_limited_queue(limited if limits else None)
         self._queue = limited
-        self._fetch_evicted()
+        self._fetch_evicted(now)
         self._wake_drivers(limited)
 
     # The circuit is read under the lock, so the last change of several threads is the one that stays.
@@ -60,7 +62,7 @@ class LimitPermits:
             return
         if (probe := look(address)) is None:
             limited.remove_circuit(address)
-            self._fetch_evicted()
+            self._fetch_evicted(now)
         else:
             limited.close_circuit(address, probe, now)
         self._wake_drivers(limited)
@@ -79,7 +81,7 @@ class LimitPermits:
             and not lane.partition.is_lost
         ):
             self._queue.note_evicted((keys.circuit, None), lane, row)
-            self._fetch_evicted()
+            self._fetch_evicted(None)
 
     def has_permit(self, lane: Lane, event_id: int | None = None) -> bool:
         """Return True if the next event of this queue may start under the limit of its handler."""
@@ -133,17 +135,22 @@ class LimitPermits:
             if (limited := self._scheduler.limited_queue) is None:
                 return None
             limited.advance_clock(now)
-            return limited.set_next_timer(full=self._scheduler.is_full)
+            at = limited.set_next_timer(full=self._scheduler.is_full)
+            return min(now + GROUP_SECONDS, at or inf) if self._state.stored_waits else at
 
     def give_permits(self, now: float) -> None:
         """Let waiting events of limited handlers start, as far as the limits allow now."""
         # Runners are woken for new permits, lanes that wait long are moved out of memory, and parked events whose turn
         # is near are loaded.
-        if self._scheduler.limited_queue is not None or (self._queue is not None and self._queue.has_evicted):
+        if (
+            self._scheduler.limited_queue is not None
+            or (self._queue is not None and self._queue.has_evicted)
+            or self._state.stored_waits
+        ):
             # A runner that is woken must find a lane.
             with self._lock:
                 self._scheduler.evict_slow((), now)
-                self._fetch_evicted()
+                self._fetch_evicted(now)
                 if (limited := self._scheduler.limited_queue) is not None:
                     limited.advance_clock(now)
                     limited.note_poller_awake()
@@ -183,11 +190,15 @@ class LimitPermits:
             limited.change_share(share, now)
             self._wake_drivers(limited)
 
-    def _fetch_evicted(self) -> None:
+    def _fetch_evicted(self, now: float | None) -> None:
         # The poller is woken to load the events that may start soon. The caller holds the lock.
-        # The events were moved out of memory while they waited for a permit.
-        called = False
-        for partition, _, key, row, _ in () if self._queue is None else self._queue.take_returning():
+        # The events were moved out of memory while they waited for a permit. `now` is None if no rows of earlier owners
+        # need to be looked at.
+        called, stored = False, self._state.stored_waits
+        rows = [] if self._queue is None else [*self._queue.take_returning()]
+        if stored and now is not None:
+            rows += stored.take_all() if self._scheduler.limited_queue is None else stored.take(now)
+        for partition, _, key, row, _ in rows:
             called = True
             if row.blocks:
                 row.due = 0.0

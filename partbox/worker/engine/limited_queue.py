@@ -10,9 +10,9 @@ from typing import NamedTuple
 from partbox.events import DeliveredEvent
 from partbox.protocol.limit_addresses import EventKeys, LimitAddress, LimitKey, describe_wait
 from partbox.protocol.limits import Limit
-from partbox.protocol.parking import ParkedRow, RowStage, RowState
+from partbox.protocol.parking import ParkedRow
 from partbox.protocol.turns import PermitQueues, ProcessBounds
-from partbox.worker.engine.key import Key
+from partbox.worker.engine.evicted_rows import CLOSED_SECONDS, EvictedRow, StoredWaits
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import SEARCHED, RunQueue
 
@@ -21,9 +21,6 @@ KeysOf = Callable[[DeliveredEvent], EventKeys | None]
 
 # Seconds: a lane that has its turn by then stays in memory, and an evicted row is loaded.
 KEEP_SECONDS = 2.0
-# Seconds until an event comes back by itself that waits until something opens. This is a safety net: it comes back when
-# that opens.
-CLOSED_SECONDS = 86_400.0
 # The same limit, in seconds, for new events in a full window.
 KEEP_SECONDS_FULL = 0.2
 # Lanes of one limit key that always stay while the memory is not needed.
@@ -54,35 +51,6 @@ class WaitingLane(NamedTuple):
         # Either the event has left the head of the lane, or its partition starts no more events.
         queue = self.lane.queue
         return self.lane.partition.is_stopping or not queue or queue[0].id != self.head_id
-
-
-class EvictedRow(NamedTuple):
-    """The database row of an event that left memory while it waits for a rate or concurrency limit."""
-
-    # It waits for a permit since `since` (monotonic seconds). The event is loaded again in time for its start.
-
-    partition: Partition
-    incarnation: int
-    key: Key
-    row: ParkedRow
-    since: float
-
-    def is_obsolete(self) -> bool:
-        """Return True if this event need not be loaded into memory again."""
-        # This process lost the row, or the row no longer waits for a permit, or is loaded already.
-        partition, row = self.partition, self.row
-        if partition.is_stopping or partition.incarnation != self.incarnation:
-            return True
-        return row.state is not RowState.DEFERRED or not row.waits or row.stage is RowStage.LOADED
-
-    def is_returning(self) -> bool:
-        """Return True if loading this event into memory was scheduled but has not happened yet."""
-        return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early_ids)
-
-    def count_events(self) -> int:
-        """Return the number of parked events of the row's key, which all wait for this event's turn."""
-        chain = self.partition.parked.chains.get(self.key) if self.row.blocks else None
-        return 1 if chain is None else len(chain.rows)
 
 
 class EvictedLane(NamedTuple):
@@ -140,8 +108,9 @@ class LimitedQueue:
     Every method but `find_permit` needs the engine's lock. `advance_clock` sets the clock (monotonic seconds), and
     comes before `take`."""
 
-    def __init__(self, queue: RunQueue, keys_of: KeysOf) -> None:
+    def __init__(self, queue: RunQueue, keys_of: KeysOf, stored_waits: StoredWaits) -> None:
         self.unlimited_queue = queue
+        self._stored_waits = stored_waits
         self.permit_queues = PermitQueues[WaitingLane]()
         self._keys_of = keys_of
         # When each open circuit opened, for people.
@@ -202,6 +171,7 @@ class LimitedQueue:
         """Record the row of an event that was taken by `take_surplus`, to load it again when limits change."""
         if len(self._surplus_rows[limit_key]) % SURPLUS_PRUNED == SURPLUS_PRUNED - 1:
             self._prune_surplus(limit_key)
+        self._add_followers(limit_key, row)
         self._surplus_rows[limit_key][row.id] = EvictedRow(
             lane.partition, lane.partition.incarnation, lane.key, row, self._now
         )
@@ -401,13 +371,18 @@ class LimitedQueue:
             EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
         )
         self._short_queues.add(limit_key)
+        self._add_followers(limit_key, row)
+
+    def _add_followers(self, limit_key: LimitKey, row: ParkedRow) -> None:
+        # If the row was stored by an earlier owner, all rows with the same stored words wait for the same limit.
+        if self._stored_waits and (followers := [*self._stored_waits.take_followers(row)]):
+            self._evicted_rows[limit_key].extend(followers)
+            self._short_queues.add(limit_key)
 
     def take_returning(self) -> Iterator[EvictedRow]:
         """Yield the events that must be loaded into memory again, because their handler's limit soon permits their
         start."""
         # They may start within seconds.
-        # For rows that another process evicted the limit key is unknown: they are loaded at once, and evicted again
-        # without a statement.
         # Parked rows are yielded shortly before they get a permit. If the limit of a limit key is gone, all its rows
         # are yielded.
         for limit_key in [*self._short_queues]:

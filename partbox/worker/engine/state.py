@@ -11,6 +11,7 @@ from itertools import count
 from threading import Lock
 
 from partbox.protocol.parking import ParkedRow
+from partbox.worker.engine.evicted_rows import StoredWaits
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.poison import Charges
@@ -70,6 +71,8 @@ class EngineState:
         self.on_ownership_change: Callable[[float | None], object] = _ignore
         # Spilled keys whose next records need rows, by partition.
         self.refills: dict[Partition, dict[Key, None]] = {}
+        # Rows of earlier owners that wait for a turn under a limit.
+        self.stored_waits = StoredWaits()
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 

@@ -19,8 +19,9 @@ from partbox.protocol.circuit import PROBE_LOST, Circuit, OpenCircuit, ValueCirc
 from partbox.protocol.limit_addresses import EventKeys, LimitAddress, LimitKind, describe_wait
 from partbox.protocol.limit_values import format_limit_value
 from partbox.protocol.verdict import Deferral
+from partbox.worker.engine.evicted_rows import CLOSED_SECONDS
 from partbox.worker.engine.key import key_of
-from partbox.worker.engine.limited_queue import CLOSED_SECONDS, NextProbe
+from partbox.worker.engine.limited_queue import NextProbe
 
 log = logging.getLogger("partbox.worker")
 

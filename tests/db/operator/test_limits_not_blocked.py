@@ -12,13 +12,16 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.case import Case
 from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
-from partbox.protocol.limit_addresses import AWAITS_PERMIT
+from partbox.protocol.limit_addresses import describe_wait
 
 
 @pytest.fixture
 def waiting(plant: Planter) -> list[int]:
     """Two aggregates wait for their turn, one with a follower behind it; a third one for an event that fails."""
-    heads = [plant.park(key, "deferred", blocks=True, attempts=0, due=60, error=AWAITS_PERMIT, age=90) for key in "ab"]
+    heads = [
+        plant.park(key, "deferred", blocks=True, attempts=0, due=60, error=describe_wait(("handler", None)), age=90)
+        for key in "ab"
+    ]
     plant.park("a", "held", blocks=True, attempts=0, error=None)
     return [*heads, plant.park("c", "retrying", blocks=True, attempts=3, due=60)]
 
