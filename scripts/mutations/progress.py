@@ -168,7 +168,7 @@ MUTATIONS = (
         "head-not-the-smallest",
         "Of a key's blocking rows only the one with the smallest id may run.",
         "partbox/protocol/parking.py",
-        "insort(self.rows, row, key=lambda each: each.id)",
+        "insort(self.rows, row, key=_get_id)",
         "self.rows.append(row)",
         ("tests/protocol/test_parking.py::test_a_chain_is_in_id_order_however_its_rows_came",),
     ),
