@@ -98,10 +98,12 @@ class Settings(BaseModel):
         default=None, description="how long a handler may run"
     )
     max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(forms.none_of_text)] = Field(
-        default=10, description="calls of a handler for one event, the first included; `none` = for ever"
+        default=20, description="calls of a handler for one event, the first included; `none` = for ever"
     )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
-        default=Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)"
+        default=Jittered(Exponential(0.2, 600, 3)),
+        description="the wait before the next attempt (grammar below); with 20 attempts about two hours in all; of "
+        "`partbox relay`, if it is not set, `exponential:0.2:60:2+jitter`",
     )
     on_failure: Blocking = Field(
         default="block", description="`block`: later events of the aggregate wait for a failed one; or `continue`"

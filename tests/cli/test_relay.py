@@ -10,7 +10,10 @@ import pytest
 from planted_records import Planter
 from standardwebhooks import Webhook
 
-from partbox import Outbox
+from partbox import Exponential, Jittered, Outbox
+from partbox.cli.commands.relay import build_relay, choose_retry
+from partbox.settings import load
+from partbox.settings.relay_target import RelayTarget
 
 
 @pytest.fixture
@@ -57,6 +60,20 @@ def test_the_relay_uses_the_given_topic_and_starting_point(run, dsn, conn, publi
     assert run("relay", *options, "--until-empty")[0] == 0
     (line,) = map(json.loads, place.read_text().splitlines())
     assert (line["topic"], line["subject"]) == ("Shop.paid", "9")
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({}, Jittered(Exponential(0.2, 60, 2))),
+        ({"max_attempts": 3}, Jittered(Exponential(0.2, 60, 2))),
+        ({"retry": "exponential:0.2:600:3+jitter"}, Jittered(Exponential(0.2, 600, 3))),
+    ],
+)
+def test_a_relay_waits_at_most_a_minute_unless_retry_is_set(settings, policy):
+    handlers, _ = build_relay([RelayTarget(to="stdout:")], "relay", choose_retry(load(**settings)))
+    handler = handlers.build_routes("relay", load(**settings))["Placed", "Order"]
+    assert (handler.retry, handler.max_attempts) == (policy, None)
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_the_defaults_are_those_of_the_documentation():
     )
     assert (settings.poll_busy, settings.poll_idle, settings.heartbeat, settings.lease) == (0.001, 0.040, 1.0, 6.0)
     assert (settings.page, settings.window, settings.window_bytes, settings.max_parked) == (10_000, 1_000, 2**26, 1_000)
-    assert (settings.drain_timeout, settings.handler_timeout, settings.max_attempts) == (15.0, None, 10)
-    assert settings.retry == Jittered(Exponential(0.2, 60, 2))
+    assert (settings.drain_timeout, settings.handler_timeout, settings.max_attempts) == (15.0, None, 20)
+    assert settings.retry == Jittered(Exponential(0.2, 600, 3))
     assert (settings.on_failure, settings.on_dead, settings.on_unroutable) == ("block", "continue", "dead")
     assert (settings.max_payload, settings.error_limit) == (1_048_576, 4_000)
     assert (settings.retain_done, settings.retain_dead) == (7 * 86_400, 30 * 86_400)
@@ -54,6 +54,12 @@ def test_the_defaults_are_those_of_the_documentation():
     assert settings.processes >= 1
     assert settings.node
     assert set(settings.origins.values()) == {"default"}
+
+
+def test_the_attempts_of_a_failing_event_last_two_hours_by_default():
+    policy, waits = load().retry, range(1, load().max_attempts)
+    assert sum(policy.policy.next_delay(attempt) for attempt in waits) == pytest.approx(2 * 3_600, rel=0.01)
+    assert max(policy.policy.next_delay(attempt) for attempt in waits) == 600
 
 
 def test_flag_beats_keyword_beats_environment_beats_file_beats_default(monkeypatch, tmp_path):

@@ -16,11 +16,15 @@ from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
+from partbox.protocol.retry import Exponential, Jittered, RetryPolicy
 from partbox.settings import Settings
 from partbox.settings.relay_target import WEBHOOKS, RelayTarget
 from partbox.sinks import Sink, sink_of
 from partbox.sinks.message import DEFAULT
 from partbox.supervisor.nodes import Nodes
+
+# A message that a broker refuses is tried for ever, and soon again once the broker takes it.
+RETRY_POLICY = Jittered(Exponential(0.2, 60, 2))
 
 To = Annotated[
     str | None,
@@ -55,28 +59,31 @@ def relay(
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
     flags = node.collect_flags()
-    targets = choose_targets(load_without_outbox(flags), to, topic)
+    settings = load_without_outbox(flags)
+    targets, retry = choose_targets(settings, to, topic), choose_retry(settings)
     require_workers()
     # A mistyped position is wrong for every database, so it is refused before the first one is opened.
     arguments.parse_start_position(start)
     nodes = Nodes(
         Outbox()._database.with_flags(flags),
-        *build_relay(targets, subscription),
+        *build_relay(targets, subscription, retry),
         subscription=subscription,
-        load_handlers=partial(build_relay, targets, subscription),
+        load_handlers=partial(build_relay, targets, subscription, retry),
         dead_to=node.dead_to,
         prepare=partial(_ensure_subscription, name=arguments.check_subscription_name(subscription), start=start),
     )
     node.run_nodes(nodes)
 
 
-def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
+def build_relay(
+    targets: Sequence[RelayTarget], subscription: str, retry: RetryPolicy = RETRY_POLICY
+) -> tuple[Handlers, Codecs]:
     """Return the sinks of the targets as handlers. Each worker process builds its own."""
     handlers = Handlers()
     for target in targets:
         sink = build_sink(target)
         for each in target.types:
-            handlers.register(sink, each, None, subscription, max_attempts=None, name=target.handler)
+            handlers.register(sink, each, None, subscription, retry=retry, max_attempts=None, name=target.handler)
     return handlers, Codecs()
 
 
@@ -92,6 +99,11 @@ def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) ->
         except PartboxError:
             if not exists():
                 raise
+
+
+def choose_retry(settings: Settings) -> RetryPolicy:
+    """Return the retry policy of a relay: the setting, or `RETRY_POLICY` if nothing has set it."""
+    return RETRY_POLICY if settings.origins["retry"] == "default" else settings.retry
 
 
 def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:

@@ -16,8 +16,8 @@ MAX_SHOWN = 5
 @check("blocked-key", Severity.PROBLEM)
 def blocked_key(case: Case) -> Iterator[Symptom]:
     """Report that an aggregate waits for an event whose handler keeps failing. At least three attempts have failed, or
-    the aggregate has been blocked for a minute. If there are many subscriptions, the 50 with the most blocked
-    aggregates are examined."""
+    the aggregate has been blocked for a minute. By default an event is tried 20 times in about two hours before it is
+    dead. If there are many subscriptions, the 50 with the most blocked aggregates are examined."""
     for name, keys in _group_by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
             yield _build_blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
