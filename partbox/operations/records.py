@@ -24,6 +24,7 @@ from partbox.text.wording import format_hint
 MAX_LIMIT: Final = 200  # records
 DEFAULT_PERIOD: Final = 86_400.0  # seconds before now to which a search by ending is limited by default
 AGGREGATE, EVENT, KEY, RECORD = "aggregate id", "event id", "idempotency key", "record id"
+TYPED_AGGREGATE: Final = "aggregate"
 # Lookups that read little, and so are tried even after another lookup has found records.
 CHEAP_LOOKUPS: Final = (KEY, RECORD)
 NAME_KEYWORDS: Final = ("aggregate", "event", "key", "record")
@@ -93,11 +94,12 @@ class RecordSearch(OperatorCommands):
     ) -> FoundRecords:
         """Return at most `limit` (up to 200) records, newest first, with their delivery state in every subscription.
 
-        `what` is an aggregate id, an event id, an idempotency key or a record id; the first meaning that finds records
-        counts. The keywords `aggregate`, `event`, `key` and `record` state the meaning. Without any of them, all
-        records match. The records also match `event_type`, `aggregate_type` and `tenant`, were published from `since`
-        (inclusive) to `until` (exclusive), and have ids below `before`. A time is a datetime, or a length such as "2h"
-        for two hours ago. `subscription` limits the states to one subscription, and `payload` includes the payloads.
+        `what` is an aggregate as logs name it (`Order/28`), an aggregate id, an event id, an idempotency key or a
+        record id; the first meaning that finds records counts. The keywords `aggregate`, `event`, `key` and `record`
+        state the meaning. Without any of them, all records match. The records also match `event_type`, `aggregate_type`
+        and `tenant`, were published from `since` (inclusive) to `until` (exclusive), and have ids below `before`. A
+        time is a datetime, or a length such as "2h" for two hours ago. `subscription` limits the states to one
+        subscription, and `payload` includes the payloads.
 
         `ended` is one of dead, discarded, cancelled, skipped, replayed, ignored, twice and failed. With it, `since`
         (default: a day ago) and `until` bound the time of that ending, and the latest ending comes first. "twice" means
@@ -177,12 +179,19 @@ def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups
         case {"record": value}:
             return {RECORD: partial(log_search.find_by_id, record_id=_parse_record_id("record", value))}
         case {"what": value}:
-            return _build_text_lookups(arguments.check_aggregate_id(value))
+            typed = query.get("aggregate_type") is None
+            return _build_text_lookups(arguments.check_aggregate_id(value), typed=typed)
     return {}
 
 
-def _build_text_lookups(text: str) -> Lookups:
+def _build_text_lookups(text: str, *, typed: bool) -> Lookups:
     """Return the possible interpretations of a search text, such as record id or idempotency key, in order of trial."""
+    # If `typed` is set, the text may be TYPE/ID. An aggregate id may contain a slash too, so both are tried.
+    kind, _, name = text.partition("/")
+    if typed and kind and name:
+        with suppress(PartboxError):
+            lookup = _build_aggregate_lookup(name, arguments.check_kind("aggregate_type", kind))
+            return {TYPED_AGGREGATE: lookup} | _build_text_lookups(text, typed=False)
     aggregate, key = _build_aggregate_lookup(text), partial(log_search.find_by_key, key=text)
     with suppress(ValueError):
         return {EVENT: _build_event_lookup(UUID(text)), KEY: key, AGGREGATE: aggregate}
@@ -192,8 +201,9 @@ def _build_text_lookups(text: str) -> Lookups:
     return lookups
 
 
-def _build_aggregate_lookup(value: arguments.AggregateId) -> Lookup:
-    return partial(log_search.find_by_aggregate, aggregate_id=arguments.check_aggregate_id(value))
+def _build_aggregate_lookup(value: arguments.AggregateId, aggregate_type: str | None = None) -> Lookup:
+    aggregate_id = arguments.check_aggregate_id(value)
+    return partial(log_search.find_by_aggregate, aggregate_id=aggregate_id, aggregate_type=aggregate_type)
 
 
 def _build_event_lookup(event_id: UUID) -> Lookup:

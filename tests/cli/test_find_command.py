@@ -1,6 +1,7 @@
 """`partbox find`."""
 
 import json
+from uuid import UUID
 
 import pytest
 from planted_records import Planter
@@ -57,6 +58,26 @@ def test_several_records_are_shown_as_a_table_with_the_state_of_each(partbox, pl
     assert header.split()[:4] == ["record", "published", "type", "aggregate"]
     assert [int(row.split()[0]) for row in rows] == [held, first]
     assert f"held, behind record {first} of its aggregate" in rows[0]
+
+
+def test_an_aggregate_is_found_by_the_name_that_logs_print(partbox, plant):
+    order, _, odd = plant.publish("28"), plant.publish("28", aggregate_type="Parcel"), plant.publish("a/b")
+
+    def found(*options: str) -> list[UUID]:
+        return [UUID(each["event_id"]) for each in json.loads(partbox("find", *options, "--json").out)["records"]]
+
+    assert found("Order/28") == [order]
+    assert found("Order/a/b") == found("a/b") == [odd]
+    assert found("a/b", "--aggregate-type", "Order") == [odd]
+    assert found("Order/28", "--aggregate-type", "Parcel") == found("Order/29") == []
+
+
+@pytest.mark.parametrize("value", ["Order/29", "Order/", "/28", "Order 28", "/"])
+def test_a_value_that_names_nothing_gets_one_line(partbox, plant, value):
+    plant.publish("28")
+    ran = partbox("find", value)
+    assert ran.out.startswith(f"no record has {value!r} as its aggregate (TYPE/ID), aggregate id, ")
+    assert ran.out.count("\n") == 1
 
 
 def test_a_truncated_list_says_how_to_see_the_rest(partbox, plant):
@@ -119,7 +140,7 @@ def test_a_dead_or_discarded_record_is_never_shown_as_delivered(partbox, plant):
 def test_an_empty_result_is_reported_and_wrong_options_are_refused(partbox, plant):
     assert (
         partbox("find", "nobody").out
-        == "no record has 'nobody' as its aggregate id, event id, idempotency key or record id\n"
+        == "no record has 'nobody' as its aggregate (TYPE/ID), aggregate id, event id, idempotency key or record id\n"
     )
     assert 'give the earlier time first ("2h" is two hours ago)' in partbox("find", "--failed-between", "3", "4").error
     assert "--failed-between 'noon' is no time: write it in" in partbox("find", "--failed-between", "noon", "1h").error

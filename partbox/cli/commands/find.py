@@ -17,7 +17,10 @@ from partbox.text.printing import shorten_line
 from partbox.text.wording import format_size
 
 What = Annotated[
-    str | None, typer.Argument(metavar="ID", help="An aggregate id, event id (UUID), idempotency key or record id.")
+    str | None,
+    typer.Argument(
+        metavar="ID", help="An aggregate (Order/28), aggregate id, event id (UUID), idempotency key or record id."
+    ),
 ]
 Payload = Annotated[bool, flag("Show the payloads too.", "--payload")]
 Limit = Annotated[int, option("N", "Maximum number of records, up to 200.")]
@@ -80,6 +83,8 @@ def find(
     changed, and the work is bounded: a search that ends early says so. Times are the database's, in UTC.
 
     Example: partbox find 4711
+
+    Example: partbox find Order/28
 
     Example: partbox find --type OrderPlaced --tenant acme --since 10m
 
@@ -157,7 +162,7 @@ def _list_details(record: FoundRecord, payload: bool) -> Iterator[tuple[str, str
     yield "", ""
 
 
-ANY_ID = "aggregate id, event id, idempotency key or record id"
+ANY_ID = "aggregate (TYPE/ID), aggregate id, event id, idempotency key or record id"
 OPTION = {"record id": "record", "idempotency key": "key"}
 LIST_COLUMNS = (
     ListColumn("record", lambda pair: str(pair[0].record_id), "number"),

@@ -88,11 +88,19 @@ def find_by_id(conn: Conn, schema: str, record_filter: RecordFilter, limit: int,
 
 
 def find_by_aggregate(
-    conn: Conn, schema: str, record_filter: RecordFilter, limit: int, *, aggregate_id: str
+    conn: Conn,
+    schema: str,
+    record_filter: RecordFilter,
+    limit: int,
+    *,
+    aggregate_id: str,
+    aggregate_type: str | None = None,
 ) -> SearchPage:
-    """Search for the newest records with this aggregate id."""
+    """Search for the newest records with this aggregate id, and this aggregate type if it is given."""
     # They are all in one partition.
     partition, wanted = partition_of(aggregate_id), replace(record_filter, aggregate_id=aggregate_id)
+    if aggregate_type is not None:
+        wanted = replace(wanted, aggregate_type=aggregate_type)
     return _read_backwards(conn, schema, wanted, limit, partition=partition)
 
 
