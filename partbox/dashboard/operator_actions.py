@@ -46,7 +46,7 @@ class OperatorActions:
             "dead/replay": lambda params: _act_on_each(params, dead.replay),
             "dead/discard": lambda params: _act_on_each(params, dead.discard),
             "blocked/retry": lambda params: self._act_on_heads(params, blocked.retry_now),
-            "blocked/skip": lambda params: self._act_on_heads(params, blocked.skip, params.reason or None),
+            "blocked/skip": lambda params: self._act_on_heads(params, blocked.skip),
             "subscription/pause": lambda params: _build_answer(switch.pause(params.subscription)),
             "subscription/resume": lambda params: _build_answer(switch.resume(params.subscription)),
             "limit/set": lambda params: _build_answer(
@@ -89,7 +89,13 @@ class OperatorActions:
         """Return the latest actions of operators on a subscription, or on all subscriptions if None."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [
-            build_plain(each, "at", "action", "subscription", "count", who=cut_text(each.who), on=_format_object(each))
+            build_plain(
+                each,
+                *("at", "action", "subscription", "count"),
+                who=cut_text(each.who),
+                on=_format_object(each),
+                reason=cut_text(each.reason, LONG),
+            )
             for each in found
         ]
 
@@ -101,7 +107,7 @@ class OperatorActions:
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_build_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
-    def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
+    def _act_on_heads(self, params: ActionParams, act: Callable[..., Any]) -> Plain:
         # The heads are the records that block aggregates. An error is reported for a record that no longer blocks one.
         keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=params.subscription)}
 
@@ -109,7 +115,7 @@ class OperatorActions:
             if head not in keys:
                 raise PartboxError(f"record {head} does not block its aggregate any more")
             key = keys[head].aggregate_type, keys[head].aggregate_id
-            return bool(act(*key, *more, subscription=subscription).changed)
+            return bool(act(*key, subscription=subscription).changed)
 
         return _act_on_each(params, act_on_key)
 

@@ -36,6 +36,11 @@ class ActionParams(BaseModel):
     event_type: Text | None = None
     tenant: Text | None = None
 
+    @property
+    def given_reason(self) -> str | None:
+        """The reason that the operator has typed, or None if the field was left blank."""
+        return (self.reason or "").strip() or None
+
 
 def parse_action_params(body: bytes) -> ActionParams:
     try:

@@ -218,8 +218,9 @@ class PageRoutes:
     def _build_action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             params = await _read_body(request)
+            identified = acting_as(request.state.identity, reason=params.given_reason)
             try:
-                result = await run_in_background(lambda: acting_as(request.state.identity)(act)(params))
+                result = await run_in_background(lambda: identified(act)(params))
             finally:
                 self._single_flight.forget_answers()
             text, within = "page: %s of %s in subscription %r by %s: %s", params.subscription
@@ -237,7 +238,8 @@ class PageRoutes:
             params = await _read_body(request)
             if params.records:
                 raise PartboxError("records: this action is for all records that match its filters: leave records out")
-            work = acting_as(request.state.identity)(partial(act, **params.filters, subscription=params.subscription))
+            identified = acting_as(request.state.identity, reason=params.given_reason)
+            work = identified(partial(act, **params.filters, subscription=params.subscription))
             return StreamingResponse(stream_progress(work, self._single_flight.forget_answers), headers=DATA | LINES)
 
         return endpoint

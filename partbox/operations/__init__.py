@@ -89,14 +89,15 @@ class Operations:
         return Actions(lambda: self.dsn, self.settings)
 
     @staticmethod
-    def acting_as(identity: str | None) -> AbstractContextManager[None]:
-        """Record `identity` as the user who gives the operator commands inside the `with` block.
+    def acting_as(identity: str | None, *, reason: str | None = None) -> AbstractContextManager[None]:
+        """Record `identity` as the user who gives the operator commands inside the `with` block, and why.
 
-        None means the user of the process. The identity is recorded with the actions of this thread or task, on any
-        outbox. It is cut after 200 characters. Raise PartboxError if the identity is no text or is empty."""
+        None means the user of the process, and no reason. Both are recorded with the actions of this thread or task, on
+        any outbox. The identity is cut after 200 characters, the reason after 500. Raise PartboxError if one of them is
+        no text or is empty."""
         from partbox.db.operator.actions import acting_as
 
-        return acting_as(identity)
+        return acting_as(identity, reason=reason)
 
     @property
     def stats(self) -> "Stats":

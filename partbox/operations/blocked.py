@@ -3,6 +3,7 @@
 from enum import Enum
 
 from partbox.db.operator import blocked
+from partbox.db.operator.actions import current_reason
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Head, Key, TimeBounds
 from partbox.errors import PartboxError
 from partbox.operations import arguments
@@ -67,14 +68,14 @@ class BlockedKeys(OperatorCommands):
         """Give up the failed event that blocks an aggregate, so that later events of the aggregate are delivered.
 
         The event is the head of the aggregate. Return the head as it was before. The head becomes a dead record, which
-        can be replayed later, with `reason` before its error. If a handler is running the head, the handler's outcome
-        counts."""
+        can be replayed later, with `reason` (else the one of `acting_as`) before its error. If a handler is running the
+        head, the handler's outcome counts."""
         key = _build_key(subscription, aggregate_type, aggregate_id)
-        detail = "by hand" if reason is None else arguments.check_text("reason", reason)
+        reason = current_reason() if reason is None else arguments.check_text("reason", reason)
         with self._open_session(subscription) as conn:
             limit = self._settings.error_limit
-            head = _require_blocked(blocked.skip(conn, self._schema, key, reason=detail, error_limit=limit), key)
-        text = "skipped record %d, which blocked %r %r in subscription %r and was %s: %r"
+            head = _require_blocked(blocked.skip(conn, self._schema, key, reason=reason, error_limit=limit), key)
+        text, detail = "skipped record %d, which blocked %r %r in subscription %r and was %s: %r", reason or "by hand"
         self._log_command("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 

@@ -20,8 +20,8 @@ OUTCOME_TEXTS: Final = {
     "done": "delivered{run}{process}",
     "repeated": "delivered{run}{process}; a process that died may have run it, too",
     "skipped": "skipped{who}{error}",
-    "replayed": "replayed{who}",
-    "discarded": "discarded{who}",
+    "replayed": "replayed{who}{error}",
+    "discarded": "discarded{who}{error}",
     "cancelled": "cancelled{who}",
 }
 STATE_TEXTS: Final = {

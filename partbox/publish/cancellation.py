@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from partbox.db import statements
-from partbox.db.operator.actions import current_actor
+from partbox.db.operator.actions import current_actor, current_reason
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError
 from partbox.events import Event, checks
@@ -41,6 +41,7 @@ def _cancel_steps(schema: str, event: Cancellable | None, key: str | None) -> St
         "event_id": event_id,
         "key": None if key is None else checks.check_text("key", key),
         "who": current_actor(),
+        "reason": current_reason(),
     }
     return _run_query(Query(statements.cancel(schema), named))
 

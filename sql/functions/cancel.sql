@@ -2,7 +2,8 @@
 --
 -- The event is named by `event_id`, or by the idempotency key `key`. True means that no handler of any subscription has run
 -- the event or will run it. False means that the time of the event has come, so that handlers have run it or will run it, or
--- that there is no such event, or that the event is not delayed. `who` is stored together with the role of the session.
+-- that there is no such event, or that the event is not delayed. `who` is stored together with the role of the session, and
+-- `reason` beside it in the note of the action.
 --
 -- A cancellation is in time if the database's clock is before `available_at` once the record is locked. A worker reads the
 -- clock before it reads the record, and starts no delayed event that is locked or cancelled (see `cancelling` and
@@ -13,7 +14,8 @@
 -- Parked rows of the event become `discarded` at once and are counted as such. A row that is parked later is discarded when
 -- it is due. Nobody else writes a row with the state `scheduled`, so the function locks no partition row. Such a lock would
 -- stop the saves of the owner until the caller's transaction ends.
-create or replace function {schema}.cancel(event_id uuid default null, key text default null, who text default null)
+create or replace function {schema}.cancel(
+    event_id uuid default null, key text default null, who text default null, reason text default null)
 returns boolean language plpgsql security definer
 set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set search_path = pg_catalog, pg_temp set row_security = off as $$
@@ -97,8 +99,8 @@ begin
        set state = 'discarded', due_at = null, parked_at = clock_timestamp()
      where k.subscription in (select s.name from {schema}.subscription s) and k.record_id = any (ids) and k.state = 'scheduled';
     if made > 0 then
-        insert into {schema}.action (who, action, target, count)
-        values (actor, 'cancel', jsonb_build_object('record_ids', ids), made);
+        insert into {schema}.action (who, action, target, count, reason)
+        values (actor, 'cancel', jsonb_build_object('record_ids', ids), made, cancel.reason);
         perform {schema}.all_written('action', 1, found::integer);
     end if;
     return true;

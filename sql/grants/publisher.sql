@@ -15,7 +15,7 @@ grant execute on function
     {schema}.publish(text, text, text, text, text, anycompatible, timestamptz, interval, text),
     {schema}.publish_problem(text, json, text, text, text, json, timestamptz, interval, text),
     {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer),
-    {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text) to {role};
+    {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text, text) to {role};
 
 -- PostgreSQL 14 has no sequence `bell`. The role's name is passed as a setting, because the name may contain characters that
 -- would end the quoted text of the block.

@@ -28,7 +28,7 @@ grant select, insert on {schema}.imported to {role};
 grant select, insert, delete on {schema}.attempt, {schema}.progress_note to {role};
 grant select, insert (instance_id, subscription, types), update (at, types), delete on {schema}.handled_types to {role};
 grant select, delete on {schema}.cancellation to {role};
-grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
+grant select, insert (who, action, subscription, target, count, reason), update (count), delete on {schema}.action to {role};
 grant select, insert (subscription, handler, rate, at_once, changed_by),
     update (rate, at_once, changed_at, changed_by), delete on {schema}.handler_limit to {role};
 grant select, insert (subscription, kind, handler, value, changed_by), delete on {schema}.pause to {role};
@@ -37,7 +37,7 @@ grant execute on function
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),
     {schema}.all_written(text, bigint, bigint), {schema}.reread(text, smallint[]),
     {schema}.process_of(uuid), {schema}.attempts_kept(text, bigint[]), {schema}.id_at(timestamptz),
-    {schema}.cancel(uuid, text, text), {schema}.cancelling(smallint, bigint), {schema}.may_start(text, bigint[]),
+    {schema}.cancel(uuid, text, text, text), {schema}.cancelling(smallint, bigint), {schema}.may_start(text, bigint[]),
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid), {schema}.digest(text, uuid),
     {schema}.is_calm(text, uuid, bigint, bigint),
     {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),

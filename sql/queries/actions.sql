@@ -1,10 +1,11 @@
 -- name: noted
 -- Other queries contain this statement. It notes the operator's action whose result is `act`. The column `changed` of `act` is the number
--- of changed rows. The other columns of `act`, except `record_id`, are stored in `target`. The server appends the role of the session to
--- `who`. If nothing was changed, nothing is noted. The statement returns the id of the note.
-insert into {schema}.action (who, action, subscription, target, count)
+-- of changed rows. The other columns of `act`, except `record_id`, are stored in `target`. `reason` is why, or null. The server
+-- appends the role of the session to `who`. If nothing was changed, nothing is noted. The statement returns the id of the note.
+insert into {schema}.action (who, action, subscription, target, count, reason)
 select %(who)s::text || ' as ' || session_user::text, %(action)s::text, %(subscription)s::text,
-       jsonb_strip_nulls(%(target)s::jsonb || pg_catalog.to_jsonb(act) - '{{changed,record_id}}'::text[]), act.changed
+       jsonb_strip_nulls(%(target)s::jsonb || pg_catalog.to_jsonb(act) - '{{changed,record_id}}'::text[]), act.changed,
+       %(reason)s::text
   from act
  where act.changed > 0
 returning id
@@ -32,7 +33,7 @@ select max(id) from written having {schema}.all_written('action', 1, count(*))
 -- The query returns the actions of operators, the newest first. The parameter `action` is the full name of an action, such as "dead
 -- replay", or its verb alone, such as "replay".
 select a.id, a.at, a.who, a.action, a.subscription,
-       (case jsonb_typeof(a.target) when 'object' then a.target else '{{}}' end)::text, coalesce(a.count, 0)
+       (case jsonb_typeof(a.target) when 'object' then a.target else '{{}}' end)::text, coalesce(a.count, 0), a.reason
   from {schema}.action a
  where (%(action)s::text is null or %(action)s in (a.action, split_part(a.action, ' ', 2)))
        and (%(subscription)s::text is null or a.subscription = %(subscription)s)

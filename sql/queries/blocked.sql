@@ -80,4 +80,5 @@ select record_id, state, changed::integer as changed, array[record_id] as record
 -- name: blocked_skip
 -- The head of a blocked key stops blocking; see the function `skip`.
 select record_id, state, changed::integer as changed, array[record_id] as record_ids
-  from {schema}.skip(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s, %(reason)s, %(error_limit)s::integer)
+  from {schema}.skip(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s,
+                     coalesce(%(reason)s::text, 'by hand'), %(error_limit)s::integer)

@@ -127,12 +127,12 @@ select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenan
 
 -- name: find_history
 -- The query returns the history of the given records, the oldest entry first. An operator's act has a note in `action`, which was written
--- at the same time and names the operator (`who`).
-select a.record_id, a.subscription, a.at, a.outcome, a.attempt, a.instance, a.seconds, a.error, act.who
+-- at the same time and names the operator (`who`) and the reason, if one was given.
+select a.record_id, a.subscription, a.at, a.outcome, a.attempt, a.instance, a.seconds, coalesce(a.error, act.reason), act.who
   from {schema}.subscription s
   join {schema}.attempt a on a.subscription = s.name and a.record_id = any (%(ids)s::bigint[])
   left join lateral (
-       select x.who
+       select x.who, x.reason
          from {schema}.action x
         where a.outcome in ('skipped', 'replayed', 'discarded') and x.subscription = a.subscription
               and x.at between a.at - interval '1 minute' and a.at + interval '1 minute'

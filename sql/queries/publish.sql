@@ -150,4 +150,4 @@ select pg_xact_status(%(xid)s::text::xid8)
 
 -- name: cancel
 -- The query cancels a delayed event and returns whether that was in time; see the function `cancel`.
-select {schema}.cancel(%(event_id)s::uuid, %(key)s::text, %(who)s::text)
+select {schema}.cancel(%(event_id)s::uuid, %(key)s::text, %(who)s::text, %(reason)s::text)

@@ -17,23 +17,42 @@ def plant(conn, dsn, monkeypatch) -> Planter:
 
 def test_changes_made_by_commands_are_listed_with_the_person_who_made_them(partbox, plant, conn):
     ids = [plant.park(key) for key in "abc"]
-    partbox("dead", "replay", str(ids[0]))
+    partbox("dead", "replay", str(ids[0]), "--reason", "INC-4711")
     partbox("dead", "discard", "--all", "--aggregate-id", "b", "--yes")
     partbox("subscription", "pause", "default")
     partbox("subscription", "pause", "default")
     ran = partbox("actions")
     header, *rows = ran.out.splitlines()
-    assert header.split() == ["at", "who", "action", "subscription", "count", "on"]
+    assert header.split() == ["at", "who", "action", "subscription", "count", "reason", "on"]
     who = f"{getpass.getuser()}@{socket.gethostname()} as {conn.info.user}"
     assert [row.split(who)[1].split() for row in rows] == [
-        ["subscription", "pause", "default", "1"],
-        ["dead", "discard", "default", "1", "aggregate", "id", "b,", "record", "ids", str(ids[1])],
-        ["dead", "replay", "default", "1", "record", "ids", str(ids[0])],
+        ["subscription", "pause", "default", "1", "-"],
+        ["dead", "discard", "default", "1", "-", "aggregate", "id", "b,", "record", "ids", str(ids[1])],
+        ["dead", "replay", "default", "1", "INC-4711", "record", "ids", str(ids[0])],
     ]
     assert (ran.code, ran.err) == (0, "")
-    newest, discard, _ = json.loads(partbox("actions", "--json").out)
+    newest, discard, replay = json.loads(partbox("actions", "--json").out)
     assert (newest["action"], newest["who"], newest["count"], newest["target"]) == ("subscription pause", who, 1, {})
+    assert (newest["reason"], replay["reason"]) == (None, "INC-4711")
     assert discard["target"] == {"record_ids": [ids[1]], "filters": {"aggregate_id": "b"}}
+
+
+def test_a_command_takes_no_blank_reason_and_changes_nothing(partbox, plant):
+    ran = partbox("dead", "discard", "--all", "--yes", "--reason", " ")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "partbox: reason ' ' must be a text that says why, such as 'INC-4711: a bad deploy'\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cancel", "import", "purge", "rebase", "dead replay", "dead discard", "blocked retry", "blocked skip",
+        "limit set", "limit reset", "subscription create", "subscription pause", "subscription resume",
+        "subscription replay", "subscription drop",
+    ],
+)  # fmt: skip
+def test_every_command_whose_changes_are_listed_takes_a_reason(partbox, command):
+    assert "--reason" in partbox(*command.split(), "--help").out
 
 
 def test_filters_select_actions_and_a_truncated_list_says_that_more_exist(partbox, plant):

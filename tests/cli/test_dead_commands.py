@@ -47,7 +47,7 @@ def test_list_shows_dead_records_oldest_first(partbox, plant):
     second = plant.park(None, event_type="Paid", attempts=3, error=None)
     ran = partbox("dead", "list")
     header, *rows = ran.out.splitlines()
-    assert header.split() == ["record", "died", "type", "aggregate", "attempts", "error"]
+    assert header.split() == ["record", "error", "died", "type", "aggregate", "attempts"]
     assert rows[0].split()[0] == str(first)
     assert "Placed  Order a" in rows[0]
     assert "shop.Declined: no money in the bank" in rows[0]
@@ -55,6 +55,16 @@ def test_list_shows_dead_records_oldest_first(partbox, plant):
     assert "Paid" in rows[1]
     assert "sesame" not in ran.out
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_list_of_80_columns_shows_the_whole_error(partbox, plant, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    error = "ConnectionRefusedError: mail.example.org:25 does not answer"
+    plant.park("an-aggregate-with-a-long-id", event_type="OrderPlacedByCustomer", error=error)
+    header, *rows = partbox("dead", "list").out.splitlines()
+    assert max(map(len, (header, *rows))) <= 80
+    column = slice(header.index("error"), header.index("died"))
+    assert "".join(row[column] for row in rows).replace(" ", "") == error.replace(" ", "")
 
 
 def test_list_groups_dead_records_that_failed_alike(partbox, plant, monkeypatch):

@@ -27,7 +27,7 @@ def actions(
     limit: Limit = 100,
     outbox: OutboxOptions,
 ) -> None:
-    """List the actions of operators, newest first: time, operator, action, number of changes, and target.
+    """List the actions of operators, newest first: time, operator, action, number of changes, reason, and target.
 
     Every change by a command, the live page, the Django admin or a program is listed, until retain_actions (90 days) is
     over. Times are the database's, in UTC.
@@ -61,5 +61,6 @@ LIST_COLUMNS = (
     ListColumn("action", lambda each: each.action, "whole"),
     ListColumn("subscription", lambda each: each.subscription or "-"),
     ListColumn("count", lambda each: f"{each.count:,}", "number"),
+    ListColumn("reason", lambda each: each.reason or "-"),
     ListColumn("on", _format_target),
 )

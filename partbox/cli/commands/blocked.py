@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from partbox.cli.shell.options import (
+    ActionOptions,
     Group,
     OutboxOptions,
     Since,
@@ -33,7 +34,6 @@ app = typer.Typer(
 )
 
 Limit = Annotated[int, option("N", "Maximum number of aggregates.")]
-Reason = Annotated[str | None, option("TEXT", "Kept with the error of the skipped record.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def list_(
 
 @app.command()
 @with_option_groups
-def retry(*, key: AggregateArguments, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
+def retry(*, key: AggregateArguments, subscription: Subscription = "default", outbox: ActionOptions) -> None:
     """Run the record that an aggregate waits for now instead of when it is due. A dead record is replayed.
 
     Example: partbox blocked retry Order 7
@@ -91,16 +91,14 @@ def retry(*, key: AggregateArguments, subscription: Subscription = "default", ou
 
 @app.command()
 @with_option_groups
-def skip(
-    *, key: AggregateArguments, reason: Reason = None, subscription: Subscription = "default", outbox: OutboxOptions
-) -> None:
+def skip(*, key: AggregateArguments, subscription: Subscription = "default", outbox: ActionOptions) -> None:
     """Let an aggregate go on without the record it waits for, which becomes dead and can be replayed.
+
+    The reason is kept with the error of the record, too.
 
     Example: partbox blocked skip Order 7 --reason "customer is gone"
     """
-    head = outbox.create_operations(BlockedKeys).skip(
-        key.aggregate_type, key.aggregate_id, reason, subscription=subscription
-    )
+    head = outbox.create_operations(BlockedKeys).skip(key.aggregate_type, key.aggregate_id, subscription=subscription)
     name = escape_unprintable(f"{key.aggregate_type} {key.aggregate_id}")
     text = (
         f"skipped record {head.record_id}, which was {head.state}: events that waited behind it in {name} are "

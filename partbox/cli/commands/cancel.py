@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import build_dsn
-from partbox.cli.shell.options import OutboxOptions, option, with_option_groups
+from partbox.cli.shell.options import ActionOptions, option, with_option_groups
 from partbox.cli.shell.output import print_answer
 from partbox.db.session import open_session
 from partbox.errors import PartboxError
@@ -19,7 +19,7 @@ def cancel(
     *,
     event: EventId = None,
     key: Annotated[str | None, option("KEY", "The event with this idempotency key, instead of EVENT_ID.")] = None,
-    outbox: OutboxOptions,
+    outbox: ActionOptions,
 ) -> None:
     """Cancel a delayed event whose time has not come: no handler of any subscription runs it.
 

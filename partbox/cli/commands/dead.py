@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from partbox.cli.shell.options import (
+    ActionOptions,
     Group,
     OutboxOptions,
     Since,
@@ -145,7 +146,7 @@ def count(*, filters: DeadOptions, subscription: Subscription = "default", outbo
 
 @app.command()
 @with_option_groups
-def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
+def replay(*, order: DeadSelection, filters: DeadOptions, outbox: ActionOptions) -> None:
     """Deliver dead records again in order, with all their attempts, before the waiting events of their aggregates.
 
     Later events of these aggregates may have been delivered since the records died. An interrupted replay has replayed
@@ -167,7 +168,7 @@ def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions)
 
 @app.command()
 @with_option_groups
-def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
+def discard(*, order: DeadSelection, filters: DeadOptions, outbox: ActionOptions) -> None:
     """Give dead records up for good: they are never delivered, and purged like delivered records.
 
     Example: partbox dead discard 4711
@@ -231,11 +232,11 @@ def _format_aggregate(each: DeadRecord) -> str:
 
 LIST_COLUMNS = (
     ListColumn("record", lambda each: str(each.record_id), "number"),
+    ListColumn("error", lambda each: shorten_text(format_error(each))),
     ListColumn("died", lambda each: format_time(each.died_at), "whole"),
     ListColumn("type", lambda each: each.event_type),
     ListColumn("aggregate", _format_aggregate),
     ListColumn("attempts", lambda each: str(each.attempts), "number"),
-    ListColumn("error", lambda each: shorten_text(format_error(each))),
 )
 GROUP_COLUMNS = (
     ListColumn("records", lambda each: f"{each.records:,}", "number"),

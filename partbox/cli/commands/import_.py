@@ -13,7 +13,7 @@ from rich.console import Console
 
 from partbox.archive.files import open_source
 from partbox.cli.shell.flags import build_dsn
-from partbox.cli.shell.options import OutboxOptions, flag, option, with_option_groups
+from partbox.cli.shell.options import ActionOptions, OutboxOptions, flag, option, with_option_groups
 from partbox.cli.shell.output import escape_unprintable, format_error_line
 from partbox.cli.shell.progress import show_progress_bar
 from partbox.cli.shell.stopping import stoppable
@@ -84,7 +84,7 @@ def import_(
     dry_run: DryRun = False,
     skip_bad: SkipBad = False,
     follow: Follow = False,
-    outbox: OutboxOptions,
+    outbox: ActionOptions,
 ) -> None:
     """Take over the table of another outbox: pending rows in order, and failed rows as dead records, each once.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.options import OutboxOptions, Subscription, argument, option, with_option_groups
+from partbox.cli.shell.options import ActionOptions, OutboxOptions, Subscription, argument, option, with_option_groups
 from partbox.cli.shell.output import ListColumn, escape_line, print_answer, print_list
 from partbox.cli.views.cluster_tables import LIMIT_COLUMNS
 from partbox.operations.limits import LimitedHandlers
@@ -56,7 +56,7 @@ def set_(
     tenant: Tenant = None,
     app: App = None,
     subscription: Subscription = "default",
-    outbox: OutboxOptions,
+    outbox: ActionOptions,
 ) -> None:
     """Limit a handler from now on, in place of its declared limits, until a reset. Workers apply it within a heartbeat.
 
@@ -98,7 +98,7 @@ def reset(
     tenant: Tenant = None,
     app: App = None,
     subscription: Subscription = "default",
-    outbox: OutboxOptions,
+    outbox: ActionOptions,
 ) -> None:
     """Remove the limits that were set for a handler, so that its declared limits apply, if any; or let a paused value,
     event type or tenant go on.

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from partbox.archive.location import location_of
 from partbox.cli.shell.flags import build_dsn
-from partbox.cli.shell.options import OutboxOptions, flag, option, parse_duration, with_option_groups
+from partbox.cli.shell.options import ActionOptions, flag, option, parse_duration, with_option_groups
 from partbox.cli.shell.output import escape_unprintable, format_count, format_error_line, print_json
 from partbox.cli.shell.progress import report_interrupt
 from partbox.cli.shell.stopping import stoppable
@@ -53,7 +53,7 @@ def purge(
     no_archive: NoArchive = False,
     dry_run: DryRun = False,
     every: Every = None,
-    outbox: OutboxOptions,
+    outbox: ActionOptions,
 ) -> None:
     """Delete expired handled and dead records, idempotency keys and inbox rows.
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from partbox.cli.shell.flags import build_dsn
-from partbox.cli.shell.options import OutboxOptions, Yes, flag, option, with_option_groups
+from partbox.cli.shell.options import ActionOptions, Yes, flag, option, with_option_groups
 from partbox.cli.shell.output import build_table, escape_unprintable, format_count, make_console, print_json
 from partbox.cli.shell.progress import confirm_action, report_interrupt
 from partbox.db.operator.rebase import Rebased
@@ -25,7 +25,7 @@ COLUMNS = ("subscription", "cursors moved", "late records parked")
 
 
 @with_option_groups
-def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
+def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", outbox: ActionOptions) -> None:
     """Adopt an outbox that came from a dump, or by logical replication, so that workers start on it.
 
     Workers then deliver, in order, the events that were undelivered when the copy was made. Stop them first. Publishers

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.shell.options import OutboxOptions, Yes, argument, option, with_option_groups
+from partbox.cli.shell.options import ActionOptions, OutboxOptions, Yes, argument, option, with_option_groups
 from partbox.cli.shell.output import (
     ListColumn,
     escape_line,
@@ -43,7 +43,7 @@ Timeout = Annotated[str, option("TIME", "Longest wait for workers to release par
 
 @app.command()
 @with_option_groups
-def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox: OutboxOptions) -> None:
+def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox: ActionOptions) -> None:
     """Create a subscription to every event in the log, or to the events from a time or from now on.
 
     Handlers are registered for it by @outbox.on(…, subscription="audit"), its workers started by partbox worker
@@ -73,7 +73,7 @@ def list_(*, outbox: OutboxOptions) -> None:
 
 @app.command()
 @with_option_groups
-def pause(*, name: Name, outbox: OutboxOptions) -> None:
+def pause(*, name: Name, outbox: ActionOptions) -> None:
     """Stop delivery until the subscription is resumed. Running handlers finish, and new events wait.
 
     Example: partbox subscription pause audit
@@ -86,7 +86,7 @@ def pause(*, name: Name, outbox: OutboxOptions) -> None:
 
 @app.command()
 @with_option_groups
-def resume(*, name: Name, outbox: OutboxOptions) -> None:
+def resume(*, name: Name, outbox: ActionOptions) -> None:
     """Resume delivery where it stopped.
 
     Example: partbox subscription resume audit
@@ -99,7 +99,7 @@ def resume(*, name: Name, outbox: OutboxOptions) -> None:
 
 @app.command()
 @with_option_groups
-def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
+def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60s", outbox: ActionOptions) -> None:
     """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
 
     The command pauses the subscription, waits until its workers have released the partitions, sets the cursors back,
@@ -122,7 +122,7 @@ def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60
 
 @app.command()
 @with_option_groups
-def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
+def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: ActionOptions) -> None:
     """Delete a subscription for good, with its progress and its parked and dead records. Stop its workers first.
 
     The events themselves stay, for the other subscriptions and until a purge.

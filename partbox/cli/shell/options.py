@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from partbox.cli.shell.flags import build_dsn, load_settings
+from partbox.db.operator.actions import acting_as
 from partbox.db.schema.grants import Roles
 from partbox.duration import seconds
 from partbox.errors import PartboxError
@@ -81,6 +82,13 @@ class OutboxOptions(DatabaseOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class ActionOptions(OutboxOptions):
+    """Command-line options that select the outbox, and `--reason`, which is recorded with the operator's action."""
+
+    reason: Annotated[str | None, option("TEXT", "Why, for `partbox actions`, such as a ticket.")] = None
+
+
+@dataclass(frozen=True, slots=True)
 class RoleOptions:
     """Command-line options that name the database roles of publishers and workers that get privileges."""
 
@@ -103,7 +111,8 @@ def print_granted(roles: Roles) -> None:
 
 
 def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command so that the fields of its dataclass parameters become command-line options."""
+    """Decorate a command so that the fields of its dataclass parameters become command-line options, and its actions
+    are recorded with the option `--reason`."""
     signature = inspect.signature(command)
     annotated = {name: each.annotation for name, each in signature.parameters.items()}
     bundles: dict[str, Any] = {name: kind for name, kind in annotated.items() if is_dataclass(kind)}
@@ -116,7 +125,9 @@ def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(**given: Any) -> Any:
         for name, bundle in bundles.items():
             given[name] = bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
-        return command(**given)
+        reasons = (each.reason for each in given.values() if isinstance(each, ActionOptions))
+        with acting_as(None, reason=next(reasons, None)):
+            return command(**given)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run

@@ -26,8 +26,8 @@ export class ActionList {
 
   #draw(found, at) {
     byId("actions-note").textContent = found.length ? `the last ${number(found.length)}` : "none";
-    const heads = [["When"], ["Who"], ["What"], ["Subscription"], ["On what", "wide"], ["Changed", "number"]];
-    const rows = found.map((each) => row({}, ago(each.at, at), said(each.who), said(each.action), said(each.subscription), said(each.on), number(each.count)));
+    const heads = [["When"], ["Who"], ["What"], ["Subscription"], ["Why"], ["On what", "wide"], ["Changed", "number"]];
+    const rows = found.map((each) => row({}, ago(each.at, at), said(each.who), said(each.action), said(each.subscription), said(each.reason), said(each.on), number(each.count)));
     show(byId("actions"), found.length ? table(heads, rows, "What operators did") : el("p", { class: "empty" }, "Nobody has replayed, discarded, skipped or paused anything. Whoever does stands here, from this page or a command."));
   }
 }

@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 from partbox.db.sql import Conn, fetch_one_row, fetch_records, wrap_query
 from partbox.errors import PartboxError
 from partbox.text.printing import shorten_line
-from partbox.text.secrets import mask_fields
+from partbox.text.secrets import mask_fields, mask_optional
 
 VERBS = {
     "dead": ("replay", "discard"),
@@ -39,6 +39,9 @@ ACTION_WORDS = (
 """All words by which actions are recorded."""
 
 _identity: ContextVar[str | None] = ContextVar("identity", default=None)
+_reason: ContextVar[str | None] = ContextVar("reason", default=None)
+
+MAX_REASON = 500  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class OperatorAction:
     """One entry in the log of operator actions, such as a replay."""
 
     # `at` is by the database's clock. `action` is the words of the command, such as "dead replay". `target` has the
-    # objects of the action, with secrets masked: `record_ids`, an aggregate, filters, a reason. `count` is the number
-    # of changed records, partitions or rows.
+    # objects of the action, with secrets masked: `record_ids`, an aggregate, filters. `count` is the number of
+    # changed records, partitions or rows. `reason` is why, in the words of the operator, or None.
 
     id: int
     at: datetime
@@ -56,27 +59,39 @@ class OperatorAction:
     subscription: str | None
     target: dict[str, Any]
     count: int
+    reason: str | None
 
 
 @contextmanager
-def acting_as(identity: str | None) -> Iterator[None]:
-    """Record the operator actions of the block under the name `identity`, in this thread or task.
+def acting_as(identity: str | None, *, reason: str | None = None) -> Iterator[None]:
+    """Record the operator actions of the block under the name `identity`, with a `reason`, in this thread or task.
 
-    This is for a program that embeds partbox and has users of its own. None means the user of this process. Raise
-    `PartboxError` for a value that is no text or an empty one."""
+    This is for a program that embeds partbox and has users of its own. None means the user of this process, and no
+    reason. Raise `PartboxError` for a value that is no text or an empty one."""
     # Long texts are cut, and characters that are not printable are escaped.
     if identity is not None and not (isinstance(identity, str) and identity.strip()):
         raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
-    token = _identity.set(identity and shorten_line(identity))
+    if reason is not None and not (isinstance(reason, str) and reason.strip()):
+        raise PartboxError(f"reason {reason!r} must be a text that says why, such as 'INC-4711: a bad deploy'")
+    tokens = (
+        _identity.set(identity and shorten_line(identity)),
+        _reason.set(reason and shorten_line(reason, MAX_REASON)),
+    )
     try:
         yield
     finally:
-        _identity.reset(token)
+        _identity.reset(tokens[0])
+        _reason.reset(tokens[1])
 
 
 def current_actor() -> str:
     """Return the name under which actions are recorded: set by `acting_as`, or the user and host of this process."""
     return _identity.get() or shorten_line(f"{_find_user()}@{socket.gethostname()}")
+
+
+def current_reason() -> str | None:
+    """Return the reason with which actions are recorded: set by `acting_as`, or None."""
+    return _reason.get()
 
 
 def _find_user() -> str:
@@ -118,9 +133,15 @@ class LongAction:
 
 
 def build_action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """Return the query parameters for recording an operator's action: who acts, the action and its target."""
+    """Return the query parameters for recording an operator's action: who acts, why, the action and its target."""
     # The target is JSON.
-    return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
+    named: dict[str, object] = {
+        "who": current_actor(),
+        "reason": current_reason(),
+        "action": action,
+        "subscription": None,
+    }
+    return named | {"target": orjson.dumps(target).decode()}
 
 
 def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
@@ -129,5 +150,6 @@ def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[O
 
 
 def _build_action(*row: Any) -> OperatorAction:
-    id, at, who, action, subscription, target, count = row
-    return OperatorAction(id, at, who, action, subscription, mask_fields(orjson.loads(target)), count)
+    *known, target, count, reason = row
+    values = (*known, mask_fields(orjson.loads(target)), count, mask_optional(reason))
+    return OperatorAction(*values)

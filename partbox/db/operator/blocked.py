@@ -1,9 +1,8 @@
 """Blocked keys: list their heads and followers, and unblock them in one of two ways."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -123,20 +122,16 @@ def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
     return _change_head(conn, "blocked_retry", schema, key)
 
 
-def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
+def skip(conn: Conn, schema: str, key: Key, *, reason: str | None, error_limit: int) -> Head | None:
     """Give up the event that blocks an aggregate. Return the event, or None if nothing is blocked."""
-    # The event becomes dead, so that the next events can go on. `reason` is stored with the error, which is cut to
-    # `error_limit` characters.
-    return _change_head(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
+    # The event becomes dead, so that the next events can go on. `reason` is stored with the action and with the error,
+    # which is cut to `error_limit` characters.
+    return _change_head(conn, "blocked_skip", schema, key, reason=reason, error_limit=error_limit)
 
 
-def _change_head(
-    conn: Conn, act: str, schema: str, key: Key, more: Mapping[str, str] = MappingProxyType({}), **values: int
-) -> Head | None:
-    target = {"aggregate_type": key.aggregate_type, "aggregate_id": key.aggregate_id, **more}
-    for record_id, state, changed, _ in actions.run_action(
-        conn, act, schema, target, **key._asdict(), **more, **values
-    ):
+def _change_head(conn: Conn, act: str, schema: str, key: Key, **values: object) -> Head | None:
+    target = {"aggregate_type": key.aggregate_type, "aggregate_id": key.aggregate_id}
+    for record_id, state, changed, _ in actions.run_action(conn, act, schema, target, **key._asdict(), **values):
         return Head(record_id, state, bool(changed))
     return None
 

@@ -23,6 +23,7 @@ from partbox.db.operator.actions import LongAction, OperatorAction, acting_as, c
 from partbox.errors import PartboxError, SchemaError
 from partbox.imports import passes
 from partbox.operations.purge import purge
+from partbox.operations.timeline import timeline
 from partbox.settings import load
 
 HOSTILE = "\x1b[31meve\x1b]0;owned\x07\r\n2026-01-01 admin replayed 7\u202e"
@@ -61,10 +62,11 @@ def test_an_act_on_an_aggregate_names_it_and_the_record_that_it_waited_for(plant
         (
             "blocked skip",
             "default",
-            {**of, "state": "deferred", "aggregate_id": "b", "reason": "its customer is gone", "record_ids": [bad]},
+            {**of, "state": "deferred", "aggregate_id": "b", "record_ids": [bad]},
             1,
         ),
     ]
+    assert [each.reason for each in outbox.actions.list()] == ["its customer is gone", None]
 
 
 def test_acts_on_subscriptions_are_noted_together_with_the_pauses_that_they_make(plant, outbox):
@@ -281,8 +283,70 @@ def test_hostile_targets_are_noted_unchanged_and_never_run_as_sql(plant, outbox)
     hostile = f"{HOSTILE}'); drop table partbox.action; --%s {{act}}"
     plant.park(hostile, "retrying", blocks=True, due=60)
     outbox.blocked.skip("Order", hostile, hostile)
-    ((_, _, target, _),) = noted(outbox)
-    assert (target["aggregate_id"], target["reason"]) == (hostile, hostile)
+    (found,) = outbox.actions.list()
+    assert (found.target["aggregate_id"], found.reason) == (hostile, hostile)
+
+
+# Why.
+
+
+REASON = "INC-4711: a bad deploy"
+
+
+def test_every_act_is_noted_with_the_reason_that_was_given(conn, plant, outbox):
+    """An act of several statements or transactions too, and one by a publisher's function."""
+    first, *_ = [plant.park(key) for key in "abc"]
+    plant.park("d", "retrying", blocks=True, due=60)
+    plant.park("e", "retrying", blocks=True, due=60)
+    conn.execute(TABLE)
+    conn.execute(ROWS, [1])
+    conn.execute(KEY)
+    with outbox.acting_as(None, reason=REASON):
+        outbox.dead.replay(first)
+        outbox.dead.discard_all()
+        outbox.blocked.retry_now("Order", "d")
+        outbox.blocked.skip("Order", "e")
+        outbox.subscriptions.create("audit")
+        outbox.subscriptions.replay("audit", from_id=first)
+        outbox.subscriptions.drop("audit")
+        outbox.limits.set("ship", rate="1/s")
+        outbox.limits.reset("ship")
+        outbox.import_from("old", COLUMNS, {"aggregate_type": "Order"})
+        outbox.purge()
+        with psycopg.connect(conn.info.dsn) as own:
+            later = outbox.publish(own, "Placed", {}, aggregate_type="Order", aggregate_id=1, deliver_after="1h")
+            assert outbox.cancel(own, later)
+    found = outbox.actions.list()
+    assert {each.action for each in found} >= {"cancel", "import", "purge", "subscription drop", "limit reset"}
+    assert {each.reason for each in found} == {REASON}
+    ((told,),) = conn.execute("select distinct error from partbox.attempt where outcome = 'skipped'").fetchall()
+    assert told == REASON
+    outbox.subscriptions.pause("default")
+    assert outbox.actions.list(1)[0].reason is None
+
+
+def test_the_history_of_a_record_says_why_an_operator_has_replayed_it(plant, outbox):
+    record = plant.park()
+    with outbox.acting_as("alice", reason=REASON):
+        outbox.dead.replay(record)
+    (found,) = outbox.records.find(record=record).records
+    assert any("replayed by alice" in each.text and each.text.endswith(f": {REASON}") for each in timeline(found))
+
+
+@pytest.mark.parametrize("reason", ["", " ", 7, b"why"])
+def test_a_reason_that_says_nothing_is_refused(reason):
+    with pytest.raises(PartboxError, match=r"reason .* must be a text that says why"), acting_as("a", reason=reason):
+        pytest.fail("it was taken")
+
+
+def test_a_hostile_reason_is_one_printable_line_without_secrets(plant, outbox):
+    with outbox.acting_as("alice", reason=f"{HOSTILE} postgresql://me:geheim@host/shop {'x' * 1_000}"):
+        outbox.dead.replay(plant.park())
+    (reason,) = [each.reason for each in outbox.actions.list()]
+    assert reason is not None
+    assert reason.isprintable()
+    assert "geheim" not in reason
+    assert len(reason) < 700
 
 
 # Rights.
@@ -301,7 +365,7 @@ def test_a_worker_role_can_read_notes_but_cannot_change_who_when_or_what_they_sa
     outbox.dead.replay(plant.park())
     assert len(outbox.actions.list()) == 1
     with psycopg.connect(cast.of("worker"), autocommit=True) as conn:
-        for column in ("who", "at", "action", "target"):
+        for column in ("who", "at", "action", "target", "reason"):
             with pytest.raises(InsufficientPrivilege):
                 conn.execute(f"update partbox.action set {column} = default")
         with pytest.raises(InsufficientPrivilege):
