@@ -141,16 +141,17 @@ def test_the_tree_of_a_payload_holds_the_same_values_as_the_payload(value):
 
 def test_actions_of_operators_are_listed_with_the_person_who_did_them(live, plant):
     one, two = plant.park("7"), plant.park("8")
-    live.post("/api/dead/replay", records=[one])
+    live.post("/api/dead/replay", records=[one], reason="INC-4711")
     plant.outbox.dead.discard(two)
     live.post("/api/dead/replay-all")
-    live.post("/api/subscription/pause")
+    live.post("/api/subscription/pause", reason=" ")
     told = live.get("/api/actions").plain
     assert [(each["action"], each["subscription"], each["count"]) for each in told] == [
         ("subscription pause", "default", 1),
         ("dead discard", "default", 1),
         ("dead replay", "default", 1),
     ]
+    assert [each["reason"] for each in told] == [None, None, "INC-4711"]
     assert told[0]["who"].startswith("the holder of the page's token as ")
     assert not told[1]["who"].startswith("the holder")
     assert told[2]["on"] == f"record {one}"
