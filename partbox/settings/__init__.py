@@ -102,8 +102,7 @@ class Settings(BaseModel):
     )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
         default=Jittered(Exponential(0.2, 600, 3)),
-        description="the wait before the next attempt (grammar below); with 20 attempts about two hours in all; of "
-        "`partbox relay`, if it is not set, `exponential:0.2:60:2+jitter`",
+        description="the wait before the next attempt (grammar below): two hours in all",
     )
     on_failure: Blocking = Field(
         default="block", description="`block`: later events of the aggregate wait for a failed one; or `continue`"

@@ -85,7 +85,7 @@ class OutboxOptions(DatabaseOptions):
 class ActionOptions(OutboxOptions):
     """Command-line options that select the outbox, and `--reason`, which is recorded with the operator's action."""
 
-    reason: Annotated[str | None, option("TEXT", "Why, for `partbox actions`, such as a ticket.")] = None
+    reason: Annotated[str | None, option("TEXT", "Why, such as a ticket: partbox actions shows it.")] = None
 
 
 @dataclass(frozen=True, slots=True)
