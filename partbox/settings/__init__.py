@@ -102,7 +102,7 @@ class Settings(BaseModel):
     )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
         default=Jittered(Exponential(0.2, 600, 3)),
-        description="the wait before the next attempt (grammar below): two hours in all",
+        description="the wait before the next attempt: two hours in all (grammar below)",
     )
     on_failure: Blocking = Field(
         default="block", description="`block`: later events of the aggregate wait for a failed one; or `continue`"
