@@ -102,7 +102,7 @@ class Settings(BaseModel):
     )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
         default=Jittered(Exponential(0.2, 600, 3)),
-        description="the wait before the next attempt: two hours in all (grammar below)",
+        description="the wait before an attempt, in all two hours (see below)",
     )
     on_failure: Blocking = Field(
         default="block", description="`block`: later events of the aggregate wait for a failed one; or `continue`"
