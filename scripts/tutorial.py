@@ -23,7 +23,7 @@ from typing import TypeVar
 from tutorial_page import alike, blocks, commands, with_confirm
 
 T = TypeVar("T")
-DELIVERED = re.compile(r"order \d+ is (?:placed|shipped)")
+DELIVERED = re.compile(r"^order \d+ is (?:placed: (?:(?!order).)+|shipped)$", re.MULTILINE)
 ENDED = "-- ended:"
 PATIENCE = 60  # seconds
 

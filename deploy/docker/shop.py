@@ -7,7 +7,7 @@ outbox = Outbox()
 
 @outbox.on("OrderPlaced", aggregate_type="Order")
 def confirm(event: DeliveredEvent) -> None:
-    print(f"order {event.aggregate_id} is confirmed: {event.payload}", flush=True)
+    print(f"order {event.aggregate_id} is confirmed: {event.payload}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

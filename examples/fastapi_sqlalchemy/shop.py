@@ -9,4 +9,4 @@ outbox = Outbox()
 
 @outbox.on(OrderPlaced)
 async def confirm(order: OrderPlaced):
-    print(f"order {order.order_id} over {order.total} is confirmed", flush=True)
+    print(f"order {order.order_id} over {order.total} is confirmed\n", end="", flush=True)

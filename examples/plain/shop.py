@@ -14,7 +14,7 @@ def confirm(event):
     """May be called again after a crash, which does no harm: the second time it changes nothing."""
     with psycopg.connect(outbox.dsn) as conn:
         conn.execute("update orders set confirmed = true where id = %s", [event.aggregate_id])
-    print(f"order {event.aggregate_id} over {event.payload['total']} is confirmed", flush=True)
+    print(f"order {event.aggregate_id} over {event.payload['total']} is confirmed\n", end="", flush=True)
 
 
 def place(conn, total):

@@ -14,7 +14,7 @@ TABLE = "create table if not exists orders (id bigint generated always as identi
 
 @outbox.on("OrderPlaced", aggregate_type="Order")
 def confirm(event):
-    print(f"order {event.aggregate_id} of the {event.payload['region']} is confirmed", flush=True)
+    print(f"order {event.aggregate_id} of the {event.payload['region']} is confirmed\n", end="", flush=True)
 
 
 def sell(region):

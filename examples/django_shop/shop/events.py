@@ -23,4 +23,4 @@ def as_around_a_request(event):
 @outbox.on("OrderPlaced", aggregate_type="Order")
 def confirm(event):
     Order.objects.filter(id=event.aggregate_id).update(confirmed=True)
-    print(f"order {event.aggregate_id} over {event.payload['total']} is confirmed", flush=True)
+    print(f"order {event.aggregate_id} over {event.payload['total']} is confirmed\n", end="", flush=True)
