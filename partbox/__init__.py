@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from partbox.outcomes import Dead, Done, Ignore, RetryAfter
     from partbox.protocol.hashing import partition_of
     from partbox.protocol.retry import Exponential, Fixed, Jittered
+    from partbox.tasks import supplied
 
     __version__: str
 
@@ -36,6 +37,7 @@ _HOMES = {
     "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
     "protocol.hashing": ("partition_of",),
     "protocol.retry": ("Exponential", "Fixed", "Jittered"),
+    "tasks": ("supplied",),
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "__version__",
     "event",
     "partition_of",
+    "supplied",
 ]
 
 

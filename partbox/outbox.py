@@ -13,7 +13,7 @@ from partbox.classes import Instance
 from partbox.codecs import Codec, Codecs
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
-from partbox.errors import RegistrationError
+from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event, upcasts
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
@@ -23,7 +23,16 @@ from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry, Display
 from partbox.operations import Operations, arguments
 from partbox.platform import library, require_workers
-from partbox.publish import Bell, EmbeddedWorkers, HookMoment, Publisher, PublishHooks, TransactionScope, cancellation
+from partbox.publish import (
+    Bell,
+    EmbeddedWorkers,
+    HookMoment,
+    Publisher,
+    PublishHooks,
+    TransactionScope,
+    cancellation,
+    near_misses,
+)
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -99,10 +108,16 @@ class Outbox(Registrar, Operations):
             bell=Bell(self.settings.bell != "off"),
         )
 
+    @overload
+    def publish(self, conn: AnySync, event: Event | Instance, **fields: Unpack[EventFields]) -> UUID | None: ...
+
+    @overload
+    def publish(self, conn: AnySync, event: str | Enum, payload: Any, **fields: Unpack[EventFields]) -> UUID | None: ...
+
     def publish(
         self,
-        conn: AnySync,
-        event: Event | str | Enum | Instance,
+        conn: Any = NOT_GIVEN,
+        event: Any = NOT_GIVEN,
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
@@ -113,29 +128,58 @@ class Outbox(Registrar, Operations):
         `django.db.connection` or `connections[alias]`, or an object with a registered adapter. `fields` are the fields
         of `Event`, unless an Event is given. Return None if a `before_publish` hook suppressed the event or if its
         idempotency key was used before. Raise PublishError before anything is written. The connection stays usable."""
-        return self._publisher.publish(conn, event, payload, fields)
+        try:
+            return self._publisher.publish(conn, event, payload, fields)
+        except (PublishError, TypeError):
+            near_misses.explain_publish("publish", conn, event, payload)
+            raise
+
+    def _explain_task(self, call: str, task: str, conn: Any, given: tuple[Any, ...]) -> None:
+        near_misses.explain_task(call, task, conn, *given)
 
     def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """Publish several events in order, all or none, in the transaction of `conn`, and return their ids.
 
         Events are Event objects and instances of event classes. An id is None if the idempotency key of its event was
         used before. The list is empty if a `before_publish` hook suppressed the batch."""
-        return self._publisher.publish_many(conn, events)
+        try:
+            return self._publisher.publish_many(conn, events)
+        except (PublishError, TypeError):
+            near_misses.explain_publish_many("publish_many", conn, events)
+            raise
+
+    @overload
+    async def publish_async(
+        self, conn: AnyAsync, event: Event | Instance, **fields: Unpack[EventFields]
+    ) -> UUID | None: ...
+
+    @overload
+    async def publish_async(
+        self, conn: AnyAsync, event: str | Enum, payload: Any, **fields: Unpack[EventFields]
+    ) -> UUID | None: ...
 
     async def publish_async(
         self,
-        conn: AnyAsync,
-        event: Event | str | Enum | Instance,
+        conn: Any = NOT_GIVEN,
+        event: Any = NOT_GIVEN,
         payload: Any = NOT_GIVEN,
         **fields: Unpack[EventFields],
     ) -> UUID | None:
         """Publish an event as `publish` does, on an asynchronous connection: of psycopg or asyncpg, or an AsyncSession,
         async_scoped_session or AsyncConnection of SQLAlchemy."""
-        return await self._publisher.publish_async(conn, event, payload, fields)
+        try:
+            return await self._publisher.publish_async(conn, event, payload, fields)
+        except (PublishError, TypeError):
+            near_misses.explain_publish("publish_async", conn, event, payload)
+            raise
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """Publish several events as `publish_many` does, on an asynchronous connection, and return their ids."""
-        return await self._publisher.publish_many_async(conn, events)
+        try:
+            return await self._publisher.publish_many_async(conn, events)
+        except (PublishError, TypeError):
+            near_misses.explain_publish_many("publish_many_async", conn, events)
+            raise
 
     def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
         """Cancel the delivery of a delayed event, in the transaction of `conn`.
@@ -344,10 +388,12 @@ class Outbox(Registrar, Operations):
         renamed function keeps its old name as `name`, so that events published before are delivered. `aggregate_type`
         makes its events belong to that aggregate type, so that `options(aggregate_id=…)` orders them with the
         aggregate's other events. All other options are the same as for a handler. A parameter annotated with
-        `DeliveredEvent` gets the event. Raise RegistrationError for a second task of that name."""
+        `DeliveredEvent` gets the event, one annotated with the class that the lifespan yields gets the state. Put the
+        event first, and give the others that the worker supplies the default `partbox.supplied`: type checkers then
+        know the arguments of `publish`. Raise RegistrationError for a second task of that name."""
         from partbox.tasks import task
 
         def decorate(function: Callable[P, R]) -> "Task[P, R]":
-            return task(self, self.handlers, function, subscription, aggregate_type, options)
+            return task(self, function, subscription, aggregate_type, options)
 
         return decorate if function is None else decorate(function)

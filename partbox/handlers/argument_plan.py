@@ -147,7 +147,7 @@ class _ParameterReader:
     def _list_state_candidates(self) -> Iterator[type]:
         for parameter in reversed(self._list_parameters_except(self.dependencies)):
             found = self.annotations.type_or_empty(parameter)
-            if isinstance(found, type) and _can_be_state(found):
+            if isinstance(found, type) and can_be_state(found):
                 yield found
 
     def build_plan(self, state: Any) -> ArgumentPlan | None:
@@ -214,7 +214,7 @@ class _ParameterReader:
         return state is not UNKNOWN_STATE and bool(self.annotations.type_or_empty(parameter) == state)
 
 
-def _can_be_state(cls: type) -> bool:
+def can_be_state(cls: type) -> bool:
     """Return True if a parameter of this class may receive the object that the startup code (lifespan) yields."""
     # An event class, a builtin, or a connection or session of transactional handlers cannot be the state.
     room = cls.__module__.partition(".")[0]

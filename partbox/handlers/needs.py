@@ -40,6 +40,14 @@ class Needs:
         return handler(*placed, **{name: available[each] for name, each in self.keywords.items()})
 
 
+class PlannedCall:
+    """A function of a handler whose own parameters depend on the class that the lifespan yields."""
+
+    def with_state(self, state: Any) -> Call:
+        """Return the function for handlers of a lifespan that yields the class `state`."""
+        raise NotImplementedError
+
+
 def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
     """Decide which of a handler's arguments are passed by position and which by name."""
     # `numbers` has the number of each parameter's argument.

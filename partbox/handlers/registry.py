@@ -4,17 +4,19 @@ type (`"*"` for every type) and an aggregate type (None for any) of one subscrip
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from partbox import interceptors
 from partbox.callables import callable_of, is_async, name_of, place_of, takes
 from partbox.classes import Instance, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
+from partbox.events.event import NOT_GIVEN
 from partbox.handlers import transactional
 from partbox.handlers.argument_plan import UNKNOWN_STATE, HandlerInput, plan_arguments
 from partbox.handlers.handler import ANY, Handler, Registration, RouteRow, Routes, build_fallback
 from partbox.handlers.lifespan import Lifespan, LifespanFunction, lifespan_of
+from partbox.handlers.needs import PlannedCall
 from partbox.handlers.options import Options, check_batch_size, check_options
 
 if TYPE_CHECKING:
@@ -37,9 +39,27 @@ class Registrar:
     def _registry(self) -> "Handlers":
         raise NotImplementedError
 
+    @overload
     def on(
         self,
-        event_type: str | Enum | type[Instance],
+        event_type: str | Enum,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]: ...
+
+    @overload
+    def on(
+        self,
+        event_type: type[Instance],
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]: ...
+
+    def on(
+        self,
+        event_type: Any = NOT_GIVEN,
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         **options: Unpack[Options],
@@ -51,11 +71,35 @@ class Registrar:
         parameters, or the event as it is published. A handler may also ask for the state of the lifespan, and for
         `Annotated[T, Depends(provider)]` of fast-depends. The decorated function stays as it is."""
         given = event_type, aggregate_type, subscription
-        return _build_decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
+        return _build_decorator(
+            "on", event_type, aggregate_type, lambda handler: self.register(handler, *given, **options)
+        )
+
+    @overload
+    def on_batch(
+        self,
+        event_type: str | Enum,
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        *,
+        max_size: int = DEFAULT_BATCH_SIZE,
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]: ...
+
+    @overload
+    def on_batch(
+        self,
+        event_type: type[Instance],
+        aggregate_type: str | Enum | None = None,
+        subscription: str = "default",
+        *,
+        max_size: int = DEFAULT_BATCH_SIZE,
+        **options: Unpack[Options],
+    ) -> Callable[[AnyHandler], AnyHandler]: ...
 
     def on_batch(
         self,
-        event_type: str | Enum | type[Instance],
+        event_type: Any = NOT_GIVEN,
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         *,
@@ -72,7 +116,7 @@ class Registrar:
                 _build_registration(handler, event_type, aggregate_type, subscription, options, max_size)
             )
 
-        return _build_decorator("on_batch", event_type, register)
+        return _build_decorator("on_batch", event_type, aggregate_type, register)
 
     def register(
         self,
@@ -87,6 +131,10 @@ class Registrar:
         The handler may have `event_type` and `aggregate_type` as attributes. An object with a `max_size` gets lists as
         with `on_batch`, and with a `per_key` at most that many events of one key. The `async def close()` of an object
         is called when the worker ends, and `observed_by(name, observers)` before the worker starts."""
+        if isinstance(handler, str | Enum):
+            raise RegistrationError(
+                f"{handler!r} is no handler: the handler comes first, outbox.register(handler, {handler!r})"
+            )
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
         self._registry.add_handlers(
             _build_registration(handler, event_type, aggregate_type, subscription, options, max_size)
@@ -144,6 +192,11 @@ class Handlers(Registrar):
     @property
     def _registry(self) -> "Handlers":
         return self
+
+    @property
+    def state(self) -> Any:
+        """The class that the lifespan yields, or UNKNOWN_STATE."""
+        return UNKNOWN_STATE if self.process_lifespan is None else self.process_lifespan.state
 
     def set_lifespan(self, lifespan: Lifespan) -> None:
         """Set the startup and shutdown code (lifespan) that each worker process runs."""
@@ -306,15 +359,41 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
 def _plan_registration(registration: Registration, lifespan: Lifespan | None) -> Registration:
     call, handler_input = registration.call, registration.handler_input
     assert handler_input is not None
-    argument_plan = plan_arguments(call, handler_input, UNKNOWN_STATE if lifespan is None else lifespan.state)
+    state = UNKNOWN_STATE if lifespan is None else lifespan.state
+    if isinstance(call, PlannedCall):
+        call = call.with_state(state)
+    argument_plan = plan_arguments(call, handler_input, state)
     trailing_arg, session = argument_plan.trailing_arg if argument_plan else 1, None
     if registration.options.get("transactional") == "sqlalchemy":
         session = transactional.session_class_of(call, trailing_arg, handler_input.label)
-    return replace(registration, argument_plan=argument_plan, session=session)
+    return replace(registration, call=call, argument_plan=argument_plan, session=session)
 
 
-def _build_decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
-    # An error is raised for `@outbox.on` without parentheses, which would register nothing.
+def _build_decorator(
+    name: str, event_type: Any, aggregate_type: Any, register: Callable[[Any], None]
+) -> Callable[[AnyHandler], AnyHandler]:
+    # An error is raised for `@outbox.on` without parentheses, and for `outbox.on(…, handler)`, which would register
+    # nothing.
+    if event_type is NOT_GIVEN:
+        raise RegistrationError(
+            f'@outbox.{name}() has no event type: write @outbox.{name}("OrderPlaced"), or @outbox.{name}("*") for '
+            "every type"
+        )
+    if callable(aggregate_type) and not isinstance(aggregate_type, Enum):
+        raise RegistrationError(
+            f"outbox.{name} was given {name_of(aggregate_type)} as its aggregate type, and would register nothing: "
+            f"write @outbox.{name}({event_type!r}) above the handler, or outbox.register(handler, {event_type!r})"
+        )
+    if isinstance(event_type, list | tuple | set):
+        raise RegistrationError(
+            f"@outbox.{name} was given a {type(event_type).__name__}: it takes one event type, so write one decorator "
+            "above the other"
+        )
+    cls: Any = type(event_type)
+    if kind_of(cls) is not None:
+        raise RegistrationError(
+            f"@outbox.{name} was given an instance of {cls.__qualname__}: write @outbox.{name}({cls.__qualname__})"
+        )
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
         _check_event_type(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (

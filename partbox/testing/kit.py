@@ -171,9 +171,13 @@ class Kit:
         self._restore: Callable[[], None] | None = _override_outbox(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
-    def publish(
-        self, event: Event | Type | Instance, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
-    ) -> UUID | None:
+    @overload
+    def publish(self, event: Event | Instance, **fields: Unpack[EventFields]) -> UUID | None: ...
+
+    @overload
+    def publish(self, event: Type, payload: Any, **fields: Unpack[EventFields]) -> UUID | None: ...
+
+    def publish(self, event: Any, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
         """Publish an event in a transaction of its own, commit, and return the event's id."""
         with self.outbox.transaction(self._open_connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)

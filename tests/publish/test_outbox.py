@@ -17,7 +17,7 @@ def test_the_public_names_are_exactly_those_listed_here() -> None:
         "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore",
         "Jittered", "NewerVersionError", "Outbox", "PartboxError", "PayloadError", "PublishError", "RecoverableError",
         "RegistrationError", "RetryAfter", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError",
-        "UnroutableError", "__version__", "event", "partition_of",
+        "UnroutableError", "__version__", "event", "partition_of", "supplied",
     ]  # fmt: skip
     assert all(hasattr(partbox, name) for name in partbox.__all__)
 

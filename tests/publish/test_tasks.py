@@ -2,17 +2,18 @@
 
 import asyncio
 import enum
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
+import dill
 import psycopg
 import pytest
 from fast_depends import Depends
 from reading import deliver, delivered
 
-from partbox import Dead, Event, Outbox
+from partbox import Dead, Event, Outbox, supplied
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.events.checks import TASK
@@ -238,7 +239,7 @@ NO_TASKS: list[tuple[Any, dict[str, Any], str]] = [
     (unannotated, {}, r"parameter 'a' of task .*unannotated' has no annotation: give it a type"),
     (unresolved, {}, r"an annotation of task .* cannot be resolved .*Nowhere"),
     (generator, {}, r"is a generator"),
-    ("text", {}, r"'text' cannot be a task: decorate a function"),
+    ("text", {}, r"'text' cannot be a task: give its name as in"),
     (Size, {}, r"cannot be a task: decorate a function"),
     (deliver, {}, r"has a type that cannot be checked"),
     (lambda: None, {"name": ""}, r"the name of a task must be a non-empty text, not ''"),
@@ -309,3 +310,105 @@ def test_dependencies_of_a_task_are_filled_where_it_runs_and_are_no_arguments(
     ]
     plain("ada", "hand")
     assert told[-1] == "ada by hand, False"
+
+
+class Client:
+    """What cannot be sent as JSON."""
+
+    host = "mail.example.org"
+
+
+@dataclass
+class Mailer:
+    host: str = "mail.example.org"
+
+
+async def client() -> AsyncIterator[Client]:
+    yield Client()
+
+
+def mailer() -> Iterator[Mailer]:
+    yield Mailer()
+
+
+@pytest.mark.parametrize("lifespan", [client, mailer])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_task_gets_the_state_of_the_lifespan_and_publish_takes_none(
+    outbox: Outbox, conn: psycopg.Connection[Any], lifespan: Any, is_first: bool
+) -> None:
+    State: Any = Client if lifespan is client else Mailer
+    told: list[Any] = []
+    if is_first:
+        outbox.lifespan(lifespan)
+
+    @outbox.task(name="plain")
+    def plain(to: str, state: State, times: int = 1) -> None:
+        told.append((to, state.host, times))
+
+    @outbox.task(name="async")
+    async def later(event: DeliveredEvent, to: str, *, state: State = supplied) -> None:
+        told.append((to, state.host, event.state is state))
+
+    if not is_first:
+        outbox.lifespan(lifespan)
+    with conn.transaction():
+        plain.publish(conn, "ada", times=2)
+        later.publish(conn, to="bob")
+        with pytest.raises(PublishError, match="has no argument 'state': it takes to, times"):
+            plain.publish(conn, to="ada", state=State())
+    assert [event.payload for event in delivered(conn)] == [{"to": "ada", "times": 2}, {"to": "bob"}]
+    assert outbox.drain()
+    assert sorted(told, key=str) == [("ada", "mail.example.org", 2), ("bob", "mail.example.org", True)]
+    assert {row.options["needs"] for row in outbox.handlers.build_table()} == {State.__name__}
+
+
+def test_a_task_that_asks_for_a_state_that_no_lifespan_yields_is_refused(outbox: Outbox) -> None:
+    @outbox.task(name="mail")
+    def mail(to: str, state: Client) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r"mail .* asks for Client, .* no lifespan yields"):
+        outbox.drain()
+    with pytest.raises(RegistrationError, match="has a type that cannot be checked"):
+        outbox.lifespan(mailer)
+    assert outbox.handlers.process_lifespan is None
+
+    other = Outbox(outbox.dsn)
+    other.lifespan(mailer)
+    with pytest.raises(RegistrationError, match="asks for Client as 'state', and the lifespan yields Mailer: annotate"):
+
+        @other.task
+        def mails(to: str, state: Client = supplied) -> None: ...
+
+
+def test_a_state_of_a_builtin_class_is_passed_only_where_it_is_marked(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
+    told: list[Any] = []
+
+    @outbox.lifespan
+    def lifespan() -> Iterator[str]:
+        yield "mail.example.org"
+
+    @outbox.task
+    def mail(to: str, by: str = supplied) -> None:
+        told.append((to, by))
+
+    with conn.transaction():
+        mail.publish(conn, to="ada")
+    assert outbox.drain()
+    assert told == [("ada", "mail.example.org")]
+    assert repr(supplied) == "partbox.supplied"
+
+
+def test_a_task_that_asks_for_the_state_runs_in_worker_processes(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    """Its handler is pickled with the class of the state."""
+    outbox = Outbox(dsn)
+
+    @outbox.task(name="mail")
+    def mail(to: str, state: Mailer) -> None: ...
+
+    before = mail.runner
+    outbox.lifespan(mailer)
+    copied = dill.loads(dill.dumps(mail.runner))
+    assert (copied.state, copied.arguments.states) == (Mailer, {"state": Mailer})
+    assert (before.arguments.states, mail.runner.arguments.states) == ({}, {"state": Mailer})

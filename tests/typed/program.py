@@ -43,6 +43,7 @@ from partbox import (
     UnroutableError,
     __version__,
     partition_of,
+    supplied,
 )
 from partbox.observe import Observer
 from partbox.publish import Adapter, register
@@ -134,8 +135,14 @@ class Audit:
 
 outbox.register(Audit())
 outbox.register(confirm, "OrderMoved", on_error=judge, on_dead="block")
-outbox.on("Wrong", max_attempt=3)  # type: ignore[call-arg]
-outbox.on("Wrong", on_failure="pause")  # type: ignore[arg-type]
+outbox.on("Wrong", max_attempt=3)  # type: ignore[call-overload]
+outbox.on("Wrong", on_failure="pause")  # type: ignore[call-overload]
+outbox.on()  # type: ignore[call-overload]
+outbox.on_batch()  # type: ignore[call-overload]
+outbox.on(confirm)  # type: ignore[call-overload]
+outbox.on("Wrong", confirm)  # type: ignore[call-overload]
+outbox.on(["Wrong", "Either"])  # type: ignore[call-overload]
+outbox.task("Wrong")  # type: ignore[call-overload]
 kept: Callable[[DeliveredEvent], Done | RetryAfter | Dead | None] = confirm
 confirm("an event")  # type: ignore[arg-type]
 index(events="a list")  # type: ignore[arg-type]
@@ -150,7 +157,11 @@ def resize(picture: int, width: int = 100) -> str:
 
 
 @outbox.task(name="mails.welcome", max_attempts=5)
-async def welcome(email: str, event: DeliveredEvent) -> None: ...
+async def welcome(event: DeliveredEvent, email: str, order: Order = supplied) -> None: ...
+
+
+@outbox.task
+def remind(email: str, times: int, event: DeliveredEvent = supplied) -> None: ...
 
 
 assert_type(resize(1, width=2), str)
@@ -214,12 +225,31 @@ def publish(conn: Connection[tuple[str, ...]]) -> None:
     assert_type((event.is_delayed, event.available_at), tuple[bool, datetime | None])
     assert_type(outbox.publish(conn, event), UUID | None)
     outbox.publish(conn, "OrderPlaced", Order(), aggregate_id=7, available_at=datetime.now(UTC), content_type="x/y")
-    outbox.publish(conn, "OrderPlaced", None, agregate_id=7)  # type: ignore[call-arg]
-    outbox.publish(conn, "OrderPlaced", None, aggregate_id=7.5)  # type: ignore[arg-type]
+    outbox.publish(conn, "OrderPlaced", None, agregate_id=7)  # type: ignore[call-overload]
+    outbox.publish(conn, "OrderPlaced", None, aggregate_id=7.5)  # type: ignore[call-overload]
+    outbox.publish(conn, "OrderPlaced")  # type: ignore[call-overload]
+    outbox.publish(conn, {"total": 42})  # type: ignore[call-overload]
+    outbox.publish(conn, {"total": 42}, "OrderPlaced")  # type: ignore[call-overload]
+    outbox.publish(conn, event, {"total": 42})  # type: ignore[call-overload]
+    outbox.publish(conn, [event])  # type: ignore[call-overload]
+    outbox.publish(conn)  # type: ignore[call-overload]
+    outbox.publish(event)  # type: ignore[call-overload]
+    outbox.publish(event, conn)  # type: ignore[call-overload]
+    outbox.publish("OrderPlaced", {"total": 42})  # type: ignore[call-overload]
+    outbox.publish("OrderPlaced", {"total": 42}, conn)  # type: ignore[call-overload]
+    outbox.publish_many(conn, event)  # type: ignore[arg-type]
     assert_type(outbox.publish_many(conn, [event]), list[UUID | None])
     assert_type(resize.publish(conn, picture=1), UUID | None)
     assert_type(welcome.options(aggregate_id=7, deliver_after=5).publish(conn, email="a@example.org"), UUID | None)
+    assert_type(remind.publish(conn, "a@example.org", times=2), UUID | None)
     welcome.options(aggregate_type="Order")  # type: ignore[call-arg]
+    welcome.publish(conn, email=1)  # type: ignore[call-overload]
+    welcome.options(aggregate_id=7).publish(conn, email=1)  # type: ignore[call-overload]
+    welcome.publish(conn, mail="a@example.org")  # type: ignore[call-overload]
+    welcome.publish(email="a@example.org")  # type: ignore[call-overload]
+    welcome.publish("a@example.org", conn)  # type: ignore[call-overload]
+    remind.publish(conn, email="a@example.org", times="twice")  # type: ignore[call-overload]
+    resize.event(picture="one")  # type: ignore[call-overload]
     outbox.publish_many(conn, [resize.event(picture=1)])
     with outbox.transaction(conn) as tx, outbox.transaction() as own:
         assert_type((tx, own), tuple[Connection[Any], Connection[Any]])
@@ -275,8 +305,8 @@ def publish_through(
     outbox.publish(connection, "OrderPlaced", 1)
     outbox.publish(connections["other"], "OrderPlaced", 1)
     resize.publish(session, picture=1)
-    outbox.publish(wrong, "OrderPlaced", 1)  # type: ignore[arg-type]
-    outbox.publish("postgresql://localhost", "OrderPlaced", 1)  # type: ignore[arg-type]
+    outbox.publish(wrong, "OrderPlaced", 1)  # type: ignore[call-overload]
+    outbox.publish("postgresql://localhost", "OrderPlaced", 1)  # type: ignore[call-overload]
 
 
 async def publish_through_async(
@@ -293,7 +323,8 @@ async def publish_through_async(
     await outbox.publish_async(app, "OrderPlaced", 1)
     async with outbox.transaction(app) as tx:
         await outbox.publish_async(tx, "OrderPlaced", 1)
-    await outbox.publish_async(wrong, "OrderPlaced", 1)  # type: ignore[arg-type]
+    await outbox.publish_async(wrong, "OrderPlaced", 1)  # type: ignore[call-overload]
+    await welcome.publish_async(session, email=1)  # type: ignore[call-overload]
 
 
 class TheirAdapter(Adapter):

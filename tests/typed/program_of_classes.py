@@ -110,9 +110,9 @@ def publish_typed(conn: Connection[Any]) -> None:
     outbox.publish(conn, OrderLost(7))
     outbox.publish(conn, Event(placed, idempotency_key="k"))
     assert_type(outbox.publish_many(conn, [placed, Event("Other", 1), OrderPaid("s", 7)]), list[UUID | None])
-    outbox.publish(conn, 7)  # type: ignore[arg-type]
-    outbox.publish(conn, {"order_id": 7})  # type: ignore[arg-type]
-    outbox.publish(conn, placed, agregate_id=7)  # type: ignore[call-arg]
+    outbox.publish(conn, 7)  # type: ignore[call-overload]
+    outbox.publish(conn, {"order_id": 7})  # type: ignore[call-overload]
+    outbox.publish(conn, placed, agregate_id=7)  # type: ignore[call-overload]
     outbox.on(int)  # type: ignore[arg-type]
     outbox.dead.replay_all(OrderPlaced)
     outbox.subscriptions.create("placed", types=[OrderPlaced, "Other"])

@@ -49,6 +49,11 @@ def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) ->
     raise PublishError(f"{_type_name(conn.__class__)} is synchronous: {remedies[0]}")
 
 
+def is_connection(value: Any) -> bool:
+    """Return True if the value is a connection or session that events may be published on."""
+    return any(isinstance(_lookup_type(kind), type) for kind in (type(value), value.__class__))
+
+
 def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
     """Return the adapter class for the type of a connection or session. Raise PublishError if there is none."""
     # A tracer's proxy counts as the object that it wraps: `__class__` of the proxy says so, although `type` does not.
