@@ -66,8 +66,10 @@ class PartboxMixin(_Case):
     def handle(self, event_type: Any = None, **wanted: Any) -> Drained:
         """Call the handlers with the test's published events that match, without saving outcomes or retrying.
 
-        Events are handled as by `Kit.handle`."""
-        return self.kit.handle(*self.published(event_type, **wanted), conn=connections[self.using])
+        Events are handled as by `Kit.handle`: those that handlers publish follow. An event that this method has handled
+        before is not handled again."""
+        new = (event for event in self.published(event_type, **wanted) if not self.kit.has_handled(event))
+        return self.kit.handle(*new, conn=connections[self.using])
 
 
 def dsn_of(using: str) -> str:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
@@ -95,10 +95,17 @@ class StandIn(Sink):
         return await self._recording.send(messages)
 
 
+# Events that one call of `handle` follows at most.
+MOST_FOLLOWED = 1_000
+
 Type = str | Enum
 Kind = str | Enum | type[Instance]
 AnyInstance = TypeVar("AnyInstance", bound=Instance)
 Error = BaseException | type[BaseException]
+
+
+def _is_due(event: DeliveredEvent) -> bool:
+    return event.available_at is None or event.available_at <= datetime.now(UTC)
 
 
 def _check_times(times: int) -> None:
@@ -170,6 +177,7 @@ class Kit:
         self._faults = Faults()
         self._restore: Callable[[], None] | None = _override_outbox(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
+        self._handled: set[UUID] = set()
 
     @overload
     def publish(self, event: Event | Instance, **fields: Unpack[EventFields]) -> UUID | None: ...
@@ -271,13 +279,45 @@ class Kit:
     def handle(self, *events: DeliveredEvent, conn: Any = None) -> Drained:
         """Call the handlers of these events as a worker would, without saving outcomes or retrying.
 
-        This is for events that no worker can see: from `published(conn=…)` in a transaction, or from `delivered(…)`.
-        `conn` is for transactional handlers: a connection, or for handlers of SQLAlchemy a session or a connection of
-        SQLAlchemy. Handlers of Django use Django's own connection."""
+        Events that handlers publish meanwhile follow, each once, until nothing new is left; delayed ones do not. Raise
+        PartboxError if handlers publish without end. This is for events that no worker can see: from
+        `published(conn=…)` in a transaction, or from `delivered(…)`. `conn` is for transactional handlers: a
+        connection, or for handlers of SQLAlchemy a session or a connection of SQLAlchemy. Handlers of Django use
+        Django's own connection."""
         for each in events:
             if not isinstance(each, DeliveredEvent):
                 raise TypeError(f"{each!r} is not a delivered event: pass events from `published(…)` or `delivered(…)`")
-        return call_handlers(self.outbox, events, conn, self._drainer.await_it)
+        drained = call_handlers(self.outbox, self._follow(events, conn), conn, self._drainer.await_it)
+        self._handled.update(each.event.event_id for each in drained)
+        return drained
+
+    def has_handled(self, event: DeliveredEvent) -> bool:
+        """Return True if `handle` of this kit has called the handler of this event."""
+        return event.event_id in self._handled
+
+    def _follow(self, events: Sequence[DeliveredEvent], conn: Any) -> Iterator[DeliveredEvent]:
+        """Yield these events, and then those that were published since, until there are none."""
+        if not events:
+            return
+        try:
+            found = find_psycopg(conn)
+        # None, or a session over another driver, which shows committed events alone.
+        except PartboxError:
+            found = None
+        seeing = found if isinstance(found, Connection) else self._open_connection()
+        last = max((row[1] for row in statements.published(seeing, self._schema)), default=0)
+        yield from events
+        subscriptions, followed = dict.fromkeys(event.subscription for event in events), 0
+        while rows := statements.published(seeing, self._schema, last):
+            last, followed = rows[-1][1], followed + len(rows)
+            if followed > MOST_FOLLOWED:
+                event_type = decode_events(rows[-1:], self.outbox.codecs)[0].event_type
+                raise PartboxError(
+                    f"handle() has followed {MOST_FOLLOWED} events that handlers published, and more come, the next of "
+                    f"type {event_type!r}: a handler publishes what leads back to itself"
+                )
+            for subscription in subscriptions:
+                yield from filter(_is_due, decode_events(rows, self.outbox.codecs, subscription))
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Move the due times of all waiting events earlier, as if this time had passed.

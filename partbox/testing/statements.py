@@ -27,16 +27,18 @@ class HeldEvent(NamedTuple):
     epoch: int
 
 
-def published(conn: Conn, schema: str) -> list[Row]:
-    """Return all published records that the connection's transaction sees, in the order of their ids."""
+def published(conn: Conn, schema: str, after: int = 0) -> list[Row]:
+    """Return all published records that the connection's transaction sees, in the order of their ids.
+
+    `after` is the id behind which they begin."""
     # The rows are in the form that DeliveredEvent takes.
     with OwnCursor(conn) as cursor:
-        return cursor.execute(load_query("testing_published", schema), binary=True).fetchall()
+        return cursor.execute(load_query("testing_published", schema), {"after": after}, binary=True).fetchall()
 
 
 async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
     async with AsyncOwnCursor(conn) as cursor:
-        await cursor.execute(load_query("testing_published", schema), binary=True)
+        await cursor.execute(load_query("testing_published", schema), {"after": 0}, binary=True)
         return await cursor.fetchall()
 
 
@@ -159,7 +161,7 @@ def place(
 
 
 # Attributes of Django's and SQLAlchemy's wrappers, from the outside in.
-_INNER = ("sync_session", "sync_connection", "connection", "driver_connection")
+_INNER = ("sync_session", "sync_connection", "driver_connection", "connection")
 DEPTH = 6
 
 

@@ -5,17 +5,21 @@ at once. `call_handlers` needs no log, and calls transactional handlers in a tes
 
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from math import inf
 from typing import Any, TypeVar
+
+from psycopg import Connection
 
 from partbox.db.deadline import NO_DEADLINE
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import ProcessState
 from partbox.handlers import Handler
+from partbox.handlers.handler import Routes
 from partbox.handlers.transactional import TransactionKind
 from partbox.observe import Observers
 from partbox.outbox import Outbox
@@ -131,9 +135,9 @@ def _head_id_of(lane: Lane) -> int:
     return lane.queue[0].id if lane.queue else 0
 
 
-def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
+def call_handlers(outbox: Outbox, events: Iterable[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
     """Call the handlers with these events, one after the other, without saving outcomes."""
-    # `conn` is for transactional handlers.
+    # `conn` is for transactional handlers. The next of `events` is taken when the one before has been handled.
     # This is for events that no worker can see, because their transaction is rolled back at the end of a test or they
     # were built by hand. The hooks of a session, and everything else that happens at the end of the transaction, are
     # left to the test that ends it.
@@ -141,7 +145,7 @@ def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, a
     lifespan = ProcessLifespan(outbox.handlers.process_lifespan, InlineEventLoop(await_it), process)
     lifespan.enter()
     try:
-        drained = _call_each(outbox, [event.with_process(process) for event in events], conn, await_it)
+        drained = _call_each(outbox, (event.with_process(process) for event in events), conn, await_it)
     finally:
         lifespan.leave(outbox.settings.drain_timeout)
     if lifespan.error is not None:
@@ -149,18 +153,19 @@ def call_handlers(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, a
     return drained
 
 
-def _call_each(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
+def _call_each(outbox: Outbox, events: Iterable[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
     recorder = OutcomeRecorder()
     observers = Observers([*outbox.handlers.observers, recorder])
     limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors
-    routes = {
-        name: outbox.handlers.build_routes(name, outbox.settings).map_handlers(
+
+    @cache
+    def build_routes(subscription: str) -> Routes[Endpoint]:
+        return outbox.handlers.build_routes(subscription, outbox.settings).map_handlers(
             lambda handler: Endpoint(handler, interceptors, limit, observers)
         )
-        for name in {event.subscription for event in events}
-    }
+
     for event in events:
-        subscription_routes = routes[event.subscription]
+        subscription_routes = build_routes(event.subscription)
         endpoint, started = subscription_routes[event.event_type, event.aggregate_type], time.monotonic()
         result = _call_endpoint(endpoint, event, conn, await_it)
         EventReports(observers, subscription_routes).report_settled(
@@ -211,11 +216,11 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
     if conn is None:
         raise PartboxError(f"{name} is transactional: pass the connection that the handler is to use, conn=…")
     if endpoint.transaction is TransactionKind.PSYCOPG:
-        return nullcontext((find_psycopg(conn),))
-    from sqlalchemy.engine import Connection
+        return _psycopg_savepoint(conn)
+    from sqlalchemy.engine import Connection as CoreConnection
 
     found = conn.connection() if callable(getattr(conn, "connection", None)) else conn
-    if isinstance(found, Connection):
+    if isinstance(found, CoreConnection):
         return _sqlalchemy_savepoint(found, endpoint.handler)
     raise PartboxError(
         f"{name} takes a session of SQLAlchemy: pass the SQLAlchemy session or connection whose transaction the "
@@ -243,6 +248,15 @@ def _django_savepoint() -> Iterator[tuple[()]]:
 
     with hold_savepoint(get_connection(), NO_DEADLINE):
         yield ()
+
+
+@contextmanager
+def _psycopg_savepoint(on: Any) -> Iterator[tuple[Any, ...]]:
+    conn = find_psycopg(on)
+    if not isinstance(conn, Connection):
+        raise PartboxError("this handler is synchronous, and the connection asynchronous: pass a synchronous one")
+    with conn.transaction():
+        yield (conn,)
 
 
 @contextmanager

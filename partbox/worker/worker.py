@@ -95,6 +95,7 @@ class Worker:
         self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
         names = tuple(dict.fromkeys(each.handler.name for each in routes.list_registered()))
         self._start_notice = Started(subscription, names, concurrency)
+        self._is_replaceable = is_replaceable
         self._settlement = Settlement(self.engine, EventReports(observers, routes))
         self._lane_runner = LaneRunner(self.engine, routes, slot, self._settlement)
         self.dispatcher = Dispatcher(self._context, self._lane_runner, self._settlement, runner_setup)
@@ -159,8 +160,9 @@ class Worker:
         self.dead_letters.start()
         self.poller.start()
         handlers, at_once = len(self._start_notice.handlers), context.concurrency
-        values = context.subscription, format_count(handlers, "handler"), at_once
-        text = "delivering in subscription %r: %s, up to %d at once"
+        where = "" if self._is_replaceable else " in this process"
+        values = where, context.subscription, format_count(handlers, "handler"), at_once
+        text = "delivering%s in subscription %r: %s, up to %d at once"
         context.log("worker_started", text, *values, handlers=handlers, concurrency=at_once)
 
     def notify_started(self) -> None:

@@ -1,9 +1,11 @@
 -- name: testing_published
--- The query returns every record that this transaction sees, in the order of the log, in the form from which a delivered event is made.
+-- The query returns every record behind the id `after` that this transaction sees, in the order of the log, in the form from which a
+-- delivered event is made.
 select r.partition, r.id, uuid_send(r.event_id), r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
        convert_to(r.payload::text, 'UTF8'), r.payload_bytes, r.content_type, convert_to(r.headers::text, 'UTF8'),
        timestamptz_send(r.available_at), timestamptz_send(r.occurred_at), timestamptz_send(r.created_at)
   from {schema}.record r
+ where r.id > %(after)s
  order by r.id
 
 -- name: testing_assign

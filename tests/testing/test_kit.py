@@ -241,6 +241,56 @@ def test_events_can_be_passed_to_their_handlers_without_the_log(kit, shop, dsn):
         kit.handle(delivered("Ending", 1))
 
 
+def test_events_that_handlers_publish_follow_each_once(kit, shop, dsn):
+    @shop.outbox.on("Shared", transactional=True)
+    def share(event: DeliveredEvent, conn: Any) -> None:
+        shop.outbox.publish(conn, "Chained", event.payload)
+        shop.outbox.publish(conn, "Noted", "tomorrow", deliver_after="1d")
+        if event.payload == 13:
+            raise ValueError("13")
+
+    with psycopg.connect(dsn) as conn:
+        for number in (1, 13):
+            shop.outbox.publish(conn, "Shared", number)
+        first, second = kit.published("Shared", conn=conn)
+        handed = kit.handle(first, second, conn=conn)
+        assert [(each.event.event_type, each.state) for each in handed] == [
+            ("Shared", "done"),
+            ("Shared", "retrying"),
+            ("Chained", "done"),
+            ("Noted", "done"),
+        ]
+        assert shop.seen == [1]
+        assert [kit.has_handled(each) for each in (first, second, delivered("Noted", 1))] == [True, True, False]
+        assert kit.handle(second, conn=conn).states == ["retrying"]
+        conn.rollback()
+    kit.handle(delivered("Chained", 2)).assert_done()
+    assert shop.seen == [1, 2]
+    assert kit.handle() == []
+
+
+def test_events_follow_in_the_subscriptions_of_the_first_ones(kit, shop):
+    seen = []
+    shop.outbox.on("Noted", subscription="audit")(lambda event: seen.append(event.subscription))
+
+    @shop.outbox.on("Placed", subscription="audit")
+    def place(event: DeliveredEvent) -> None:
+        kit.publish("Noted", 1)
+
+    kit.handle(delivered("Placed", 1, subscription="audit")).assert_done()
+    assert (seen, shop.seen) == (["audit"], [])
+
+
+def test_handlers_that_publish_without_end_are_stopped_by_one_error(kit, shop, monkeypatch):
+    monkeypatch.setattr("partbox.testing.kit.MOST_FOLLOWED", 20)
+    shop.outbox.on("Endless")(lambda event: kit.publish("Endless", event.payload + 1) and None)
+    with pytest.raises(
+        PartboxError, match=r"has followed 20 events .* the next of type 'Endless': a handler publishes"
+    ):
+        kit.handle(delivered("Endless", 1))
+    assert len(kit.published("Endless")) == 21
+
+
 def _interrupt(event: DeliveredEvent) -> None:
     raise KeyboardInterrupt
 

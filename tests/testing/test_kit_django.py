@@ -18,6 +18,10 @@ handled = []
 def bill(event):
     handled.append(event.payload)
 
+@outbox.on("Forwarded", transactional="django")
+def forward(event):
+    outbox.publish(connection, "OrderPlaced", event.payload)
+
 @outbox.on("Sold", transactional="django")
 def count(event):
     with connection.cursor() as cursor:
@@ -63,6 +67,16 @@ class InATransaction(PartboxMixin, TestCase):
         self.assertEqual((sold(), handled), ([1, 2], [1, 2]))
         handled.clear()
 
+    def test_each_event_is_handled_once_and_those_that_handlers_publish_follow(self):
+        outbox.publish(connection, "Forwarded", 3)
+        self.assertEqual([each.event.event_type for each in self.handle()], ["Forwarded", "OrderPlaced"])
+        self.assertEqual(handled.pop(), 3)
+        place(4)
+        self.assertEqual(self.handle("Forwarded"), [])
+        self.assertEqual(len(self.handle().assert_done()), 1)
+        self.assertEqual(handled, [4])
+        handled.clear()
+
     def test_nothing_was_published_in_another_test(self):
         self.assertEqual(self.published(), [])
 
@@ -94,4 +108,4 @@ class Committed(PartboxMixin, TransactionTestCase):
 
 
 def test_both_kinds_of_test_cases_have_a_kit(server, tmp_path):
-    assert "Ran 7 tests" in django_runs.run(CASES, server.dsn, tmp_path)
+    assert "Ran 8 tests" in django_runs.run(CASES, server.dsn, tmp_path)

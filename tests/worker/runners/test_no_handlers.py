@@ -119,5 +119,7 @@ def test_the_fallback_for_unroutable_events_is_not_counted_as_a_handler(
     with desk.outbox.worker():
         pass
     (line,) = [each for each in caplog.records if getattr(each, "event", None) == "partbox.worker_started"]
-    assert "delivering in subscription 'default': 1 handler, up to 4 at once" in line.getMessage()  # one, of two types
+    assert (
+        "delivering in this process in subscription 'default': 1 handler, up to 4 at once" in line.getMessage()
+    )  # one, of two types
     assert line.handlers == 1
