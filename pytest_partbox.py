@@ -4,7 +4,7 @@ It stands beside the package, and imports it in its fixtures alone: a run that u
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from partbox.testing.databases import Shelf
     from partbox.testing.servers import Prepare, TestServer
     from partbox.testing.sessions import Sessions
+    from partbox.testing.urls import Library
 
 KEPT = "PARTBOX_TEST_ORIGINALS"  # as partbox.testing.servers names it
 
@@ -105,6 +106,14 @@ def partbox_dsn(_partbox_shelf: "Shelf") -> Iterator[str]:
     """The DSN of a database for this test alone: your tables and an outbox in which nothing was published."""
     yield _partbox_shelf.lend()
     _partbox_shelf.take_back()
+
+
+@pytest.fixture
+def partbox_url(partbox_dsn: str) -> "Callable[[Library], str]":
+    """Its URL, in the form that a library takes: `partbox_url("asyncpg")`, "psycopg", "psycopg2" or "sqlalchemy"."""
+    from partbox.testing import url_of
+
+    return lambda library: url_of(partbox_dsn, library)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from partbox.testing.kit import Kit, RecordingSink
     from partbox.testing.outcomes import Drained, Settled
     from partbox.testing.published import Published
+    from partbox.testing.urls import url_of
 
 __all__ = [
     "Drained",
@@ -22,6 +23,7 @@ __all__ = [
     "RecordingSink",
     "Settled",
     "delivered",
+    "url_of",
 ]
 
 _MODULES = {
@@ -33,6 +35,7 @@ _MODULES = {
     "RecordingSink": "kit",
     "Settled": "outcomes",
     "delivered": "delivered",
+    "url_of": "urls",
 }
 
 

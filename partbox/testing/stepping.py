@@ -219,7 +219,11 @@ def find_savepoint(endpoint: Endpoint, conn: Any) -> Savepoint:
         return _psycopg_savepoint(conn)
     from sqlalchemy.engine import Connection as CoreConnection
 
-    found = conn.connection() if callable(getattr(conn, "connection", None)) else conn
+    found = conn
+    if callable(getattr(conn, "connection", None)):
+        # The handler has a session of its own, which would not see objects that the test has only added to its session.
+        conn.flush()
+        found = conn.connection()
     if isinstance(found, CoreConnection):
         return _sqlalchemy_savepoint(found, endpoint.handler)
     raise PartboxError(
