@@ -390,7 +390,7 @@ def _build_decorator(
             "above the other"
         )
     cls: Any = type(event_type)
-    if kind_of(cls) is not None:
+    if not isinstance(event_type, type) and kind_of(cls) is not None:
         raise RegistrationError(
             f"@outbox.{name} was given an instance of {cls.__qualname__}: write @outbox.{name}({cls.__qualname__})"
         )

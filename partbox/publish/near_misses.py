@@ -47,8 +47,6 @@ def _raise(problem: str | None, remedy: str) -> None:
 def _find_connection_problem(call: str, conn: Any, *others: Any) -> str | None:
     if any(map(is_connection, others)) and not is_connection(conn):
         return f"{call} was given the connection behind another argument"
-    if conn is None:
-        return f"{call} was given None instead of a connection"
     if isinstance(conn, TransactionScope):
         return "outbox.transaction() was not entered: write `with outbox.transaction() as conn:`, and then"
     if conn is NOT_GIVEN:

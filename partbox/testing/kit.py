@@ -305,19 +305,20 @@ class Kit:
         except PartboxError:
             found = None
         seeing = found if isinstance(found, Connection) else self._open_connection()
-        last = max((row[1] for row in statements.published(seeing, self._schema)), default=0)
+        codecs = self.outbox.codecs
+        last = max((each.id for each in decode_events(statements.published(seeing, self._schema), codecs)), default=0)
         yield from events
         subscriptions, followed = dict.fromkeys(event.subscription for event in events), 0
         while rows := statements.published(seeing, self._schema, last):
-            last, followed = rows[-1][1], followed + len(rows)
+            newest = decode_events(rows[-1:], codecs)[0]
+            last, followed = newest.id, followed + len(rows)
             if followed > MOST_FOLLOWED:
-                event_type = decode_events(rows[-1:], self.outbox.codecs)[0].event_type
                 raise PartboxError(
                     f"handle() has followed {MOST_FOLLOWED} events that handlers published, and more come, the next of "
-                    f"type {event_type!r}: a handler publishes what leads back to itself"
+                    f"type {newest.event_type!r}: a handler publishes what leads back to itself"
                 )
             for subscription in subscriptions:
-                yield from filter(_is_due, decode_events(rows, self.outbox.codecs, subscription))
+                yield from filter(_is_due, decode_events(rows, codecs, subscription))
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Move the due times of all waiting events earlier, as if this time had passed.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -279,6 +279,11 @@ def test_structs_and_attrs_classes_are_found_anywhere_in_an_argument_of_a_task()
     assert found == {"many": [{"x": 1}], "by_name": {"a": {"x": 2}, "b": None}}
     with pytest.raises(partbox.PublishError, match=r"wrong argument 'many.0': .*Expected `int`, got `str`"):
         work.event(many=[{"x": "secret"}], by_name={})
+
+    @outbox.lifespan
+    def lifespan() -> Iterator[type]:
+        yield Inside
+
     with pytest.raises(RegistrationError, match=r"parameter 'held' of task '.*' cannot be read back: "):
 
         @outbox.task

@@ -149,7 +149,7 @@ class Keyed:
         ((DataOrder, {"order_id": 1}), "DataOrder was given a separate payload: publish an instance"),
         ((Keyed("a"), {}), "Keyed was given a separate payload"),
         (("T",), "'T' has no payload"),
-        (({"secret": 1},), "an Event is needed, not a dict: wrap it in partbox.Event"),
+        (({"secret": 1},), "publish was given a payload without an event type: outbox.publish(conn, event)"),
     ],
 )
 def test_an_object_that_is_no_event_is_refused_before_anything_is_sent(given: tuple[Any, ...], said: str) -> None:

@@ -225,7 +225,7 @@ def test_a_worker_delivers_beats_and_stops_though_nobody_reads_its_log(dsn, conn
         assert conn.execute(beats).fetchone() == (None,)
         assert not rescue.is_set()
         said = pipe.read_until(b"delivery in subscription 'default' has ended")
-        assert b"delivering in subscription 'default'" in said
+        assert b"delivering in this process in subscription 'default'" in said
 
 
 def test_standard_error_that_is_a_file_is_written_by_the_plain_stream_handler(tmp_path, monkeypatch):
