@@ -8,10 +8,13 @@ from typing import Any
 
 from partbox.dashboard.page_text import cut_text, escape_invisible
 from partbox.doctor.case import Finding, Severity, group_by
+from partbox.doctor.checks import CHECKS
 from partbox.text.secrets import mask_secrets
 from partbox.text.wording import format_count
 
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
+# A cause that explains others stands before them, whoever has found it.
+_ORDER = {each.name: place for place, each in enumerate(CHECKS)}
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
 
 FEW = 5  # subscriptions with a line each
@@ -82,7 +85,7 @@ def select_problems(
     live: Iterable[str],
     remote_problems: Sequence[Problem] = (),
 ) -> list[Problem]:
-    """Return the problems to show to a viewer of `subscription`, the worst first."""
+    """Return the problems to show to a viewer of `subscription`, the worst first, and causes before their effects."""
     # The list has the alarms, the alarms of other subscriptions (`remote_problems`), doctor's findings here and in
     # general, and one line for each other subscription with problems. A `live` cause is decided by alarms, because they
     # are newer. Doctor adds evidence and remedy.
@@ -103,7 +106,7 @@ def select_problems(
     others = [each for each in findings if each.cause not in live] if remote_problems else findings
     return sorted(
         [*first, *remote_problems, *rest, *_list_remote_findings(others, subscription)],
-        key=lambda each: LEVELS.index(each.level),
+        key=lambda each: (LEVELS.index(each.level), _ORDER.get(each.name, len(_ORDER))),
     )
 
 
@@ -122,7 +125,8 @@ def split_remedy(remedy: str) -> Iterator[tuple[str, bool]]:
 
 def _problem_of(finding: Finding) -> Problem:
     text = finding.summary[:1].upper() + finding.summary[1:]
-    ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
+    is_acted_on = finding.subscription is not None and finding.severity is not Severity.NOTE
+    ways = _ACTIONS.get(finding.cause, ()) if is_acted_on else ()
     texts = text, finding.remedy, finding.evidence
     return Problem(_LEVEL[finding.severity], finding.cause, *texts, ways, since=finding.since)
 

@@ -11,8 +11,15 @@ from uuid import UUID
 
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import ParkedCounts
-from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
-from partbox.doctor.limits import PARTITION_STALL, PROCESS_STALL, REPORT_AGE_LIMIT, Limits
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, RunningHandler
+from partbox.doctor.limits import (
+    HANDLER_LIMIT,
+    PARTITION_STALL,
+    PROCESS_STALL,
+    REPORT_AGE_LIMIT,
+    TIMEOUT_OVERRUN,
+    Limits,
+)
 from partbox.text.wording import find_node_names, format_age, format_command, format_count
 
 K = TypeVar("K", bound=Hashable)
@@ -193,6 +200,16 @@ def list_working_processes(cluster: Cluster) -> list[Instance]:
     """Return the live worker processes of a subscription that are ready to deliver events."""
     # Such a process has a valid lease and has completed its start.
     return [each for each in cluster.instances if not each.expired and each.lifespan is None]
+
+
+def list_hanging_handlers(process: Instance) -> list[RunningHandler]:
+    """Return the handlers of a process that have run for too long, and that no timeout will end."""
+    # A timeout does not end a handler in a thread: its process is replaced some seconds later.
+    return [
+        each
+        for each in process.running
+        if each.seconds > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)
+    ]
 
 
 def list_starting_processes(cluster: Cluster) -> list[Instance]:

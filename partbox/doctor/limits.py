@@ -46,6 +46,7 @@ LIFESPAN_LIMIT = 10.0  # seconds in a lifespan
 PAUSE_LIMIT = 3_600.0  # seconds from which a pause counts as forgotten
 RECENT_DEATH_AGE = 3_600.0  # seconds; up to that age, a death counts as recent
 DEAD_FLOOD = 10  # recent deaths, which are more than a few bad events
+FLOOD_OVER = 300.0  # seconds without a death, after which a flood is over
 FAILED_ATTEMPTS = 3  # failures of one event, which are more than a passing error
 REPORT_AGE_LIMIT = 15.0  # seconds; age of a process's report about its limits that still proves that the process lives
 LIMIT_WAIT = 60.0  # seconds of waiting for a turn

@@ -12,7 +12,12 @@ WORKER_COMMAND = "worker MODULE:OUTBOX"
 RELOAD_COMMAND = "`select pg_reload_conf()`"
 MORE_WORKERS = "then run more handlers at once: `partbox worker … --concurrency`, `--processes`, or another node"
 
+# Characters of an error in a title, which stays readable on one line or two.
+TITLE_ERROR = 90
+
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")
+_TRACEBACK_HEAD = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'  File ".*", line \d+, in (.+)')
 _LONGEST = 100  # characters of a name that people still copy
 
 
@@ -25,6 +30,15 @@ def is_copyable(*names: str) -> bool:
 def format_error(text: str | None, most: int = 160) -> str:
     """Shorten an error text to one line of at most `most` characters, with secrets masked."""
     return shorten_text(mask_secrets(text), most) if text else "no reason is given"
+
+
+def describe_failure(event_type: str, error: str | None, traceback: str | None = None) -> str:
+    """Return which event fails, in which function of the application and with which error, for a title."""
+    # The first frame of the last error in a traceback is the handler, or a function that the application put around it.
+    _, found, frames = (traceback or "").rpartition(_TRACEBACK_HEAD)
+    handler = _FRAME.search(frames) if found else None
+    place = f" in {shorten_text(handler[1], 60)}()" if handler else ""
+    return f"{shorten_text(event_type, 60)}{place}: {format_error(error, TITLE_ERROR)}"
 
 
 def format_statement(query: str | None) -> str:

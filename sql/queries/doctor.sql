@@ -206,11 +206,13 @@ select subscription, count(*) from {schema}.parked where state = 'dead' and due_
 
 -- name: doctor_deferred
 -- The query returns the deferred rows by subscription and type, the largest number first: the number, the age of the oldest in seconds,
--- and the newest reason. A reason that a handler has given is preferred. Rows that wait for their turn are left out.
+-- the newest reason, and a handler whose circuit is open. A reason that a handler has given is preferred. Rows that wait for their turn
+-- are left out.
 with kinds as (
     select subscription, event_type, count(*) as count, min(parked_at) as since,
            coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream%%'),
-                    max(record_id)) as newest
+                    max(record_id)) as newest,
+           max(substring(last_error from '^(.*?) waits for its downstream')) as handler
       from {schema}.parked
      where state = 'deferred' and not {waits_for_turn}
      group by subscription, event_type
@@ -218,14 +220,15 @@ with kinds as (
      limit 5000
 )
 select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp() - n.since)::float8,
-       left(k.last_error, 300)
+       left(k.last_error, 300), n.handler
   from kinds n
   join {schema}.parked k on k.subscription = n.subscription and k.record_id = n.newest
  order by n.count desc, n.event_type
 
 -- name: doctor_dead
 -- The query returns the dead rows by subscription, type and kind of error, the largest number of recent deaths first: the number, the
--- number of deaths in the last `lately` seconds, the seconds since the last, the first and the first recent death, and the newest row.
+-- number of deaths in the last `lately` seconds, the seconds since the last, the first and the first recent death, and the newest row,
+-- with its traceback for the first kind of a subscription.
 with kinds as (
     select subscription, event_type, substring(last_error from E'^(?:[\\w<>]+\\.)*[A-Z]\\w*') as kind, count(*) as count,
            count(*) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as lately,
@@ -241,7 +244,9 @@ with kinds as (
 )
 select n.subscription, n.event_type, n.count, n.lately, extract(epoch from clock_timestamp() - n.last)::float8,
        extract(epoch from clock_timestamp() - n.first)::float8,
-       extract(epoch from clock_timestamp() - n.risen)::float8, n.newest, left(k.last_error, 300)
+       extract(epoch from clock_timestamp() - n.risen)::float8, n.newest, left(k.last_error, 300),
+       case when row_number() over (partition by n.subscription order by n.lately desc, n.count desc, n.event_type) = 1
+            then k.traceback end
   from kinds n
   join {schema}.parked k on k.subscription = n.subscription and k.record_id = n.newest
  order by n.lately desc, n.count desc, n.event_type

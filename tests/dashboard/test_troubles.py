@@ -32,6 +32,17 @@ def test_the_worst_problem_comes_first_and_general_problems_are_shown_for_every_
     assert listed(alarms, findings) == [("bad", "braked"), ("warn", "paused"), ("warn", "dead"), ("note", "durability")]
 
 
+def test_a_cause_that_explains_others_stands_above_what_it_causes():
+    alarms = [Problem(BAD, "no-workers", "No worker process runs.")]
+    findings = [finding(PROBLEM, "dead-flood"), finding(PROBLEM, "privileges", None), finding(PROBLEM, "no-workers")]
+    assert [name for _, name in listed(alarms, findings)] == ["privileges", "no-workers", "dead-flood"]
+
+
+def test_a_note_about_what_is_over_offers_no_action():
+    actions = {each.name: each.actions for each in select_problems([], [finding(NOTE, "dead-flood")], "default", ())}
+    assert actions == {"dead-flood": ()}
+
+
 def test_an_alarm_takes_its_evidence_and_remedy_from_the_finding_of_doctor():
     doctors = finding(PROBLEM, "no-workers", evidence=("12 records pending",), remedy=("start `partbox worker`",))
     (trouble,) = select_problems([Problem(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)

@@ -4,11 +4,11 @@ import shlex
 from datetime import timedelta
 from typing import Any
 
-from overviews import ADA, NOW, cluster, instance, overview, partition
+from overviews import ADA, BOB, NOW, cluster, instance, overview, partition
 
 from partbox.db.delivery.limits import HeldReport, LimitChange, LimitReport, WaitingValue, merge_limits
 from partbox.db.inspect.evidence import Evidence
-from partbox.db.inspect.stats import Cluster
+from partbox.db.inspect.stats import Cluster, RunningHandler
 from partbox.doctor.case import Case, Finding, Severity
 from partbox.doctor.doctor import run_checks
 from partbox.doctor.limits import Limits
@@ -57,6 +57,28 @@ def test_a_limit_set_by_an_operator_is_reported_with_its_author_and_the_command_
 def test_events_that_have_waited_for_a_short_time_are_no_finding() -> None:
     assert found(limited(LimitReport("shop.charge", 100.0, None, None, 500, 60.0))) == []
     assert found(limited(LimitReport("shop.charge", 100.0))) == []
+
+
+def hanging(handler: str, seconds: float) -> RunningHandler:
+    return RunningHandler(handler, "Paid", "Order", "7", 17, seconds, 3, None)
+
+
+def test_while_handlers_hang_the_events_behind_them_are_not_blamed_on_a_limit() -> None:
+    held_back = LimitReport("shop.charge", 100.0, 5, None, 910, 90.0)
+    for handler, seconds, causes in (
+        ("shop.charge", 90.0, ["hanging-handler"]),
+        ("shop.ship", 90.0, ["hanging-handler"]),
+        ("shop.ship", 30.0, ["limit"]),
+    ):
+        process = instance(ADA, limits=(held_back,), limits_age=1.0, running=(hanging(handler, seconds),))
+        others = (instance(BOB, limits=(LimitReport("shop.charge", 100.0, 5),), limits_age=1.0),)
+        seen = cluster(instances=[process, *others], limits=merge_limits("default", (held_back,), ()))
+        case = Case("partbox", Evidence(overview=overview(seen)), Limits())
+        assert [each.cause for each in run_checks(case) if each.cause in ("limit", "hanging-handler")] == causes
+    # Another process, whose handlers go on, has events that wait for the limit as well.
+    free = instance(BOB, limits=(held_back,), limits_age=1.0)
+    hangs = instance(ADA, limits=(held_back,), limits_age=1.0, running=(hanging("shop.ship", 90.0),))
+    assert found(cluster(instances=[hangs, free], limits=merge_limits("default", (held_back,), ())))
 
 
 def test_a_limit_for_an_unknown_handler_is_reported_while_processes_live() -> None:

@@ -43,7 +43,9 @@ def test_aggregates_that_are_blocked_for_one_reason_are_one_row_of_the_finding(c
         )
     clinic.plant.park("x", "retrying", blocks=True, error="KeyError: 'vat'", age=5)
     found = clinic.one("blocked-key")
-    assert found["summary"] == "10 aggregates: events wait for an event whose handler fails"
+    assert found["summary"] == (
+        "10 aggregates wait for an event that fails, Placed: ValueError: no customer 0, and 1 other reason"
+    )
     first, second = found["evidence"]
     assert first.startswith("9 aggregates for the same reason, such as Order 0: record 1 (Placed) retrying")
     assert first.endswith("ValueError: no customer 0")
@@ -59,11 +61,32 @@ def test_an_open_circuit_is_one_finding_however_many_aggregates_wait_for_it(clin
         )
     found = clinic.one("deferred")
     assert clinic.causes() == ["deferred"]
-    assert (found["severity"], found["summary"][:18]) == ("problem", "44 events deferred")
+    assert (found["severity"], found["summary"]) == (
+        "problem",
+        f"44 events deferred, the circuit of handler {WAITS.split(maxsplit=1)[0]} is open: {AWAY}",
+    )
     assert found["evidence"] == [
         f"44 of type Placed, for 5 m: {AWAY}",
         "44 aggregates blocked by these events, for up to 5 m, 0 events behind them",
     ]
+
+
+def test_a_title_names_the_event_that_fails_its_handler_and_its_error(clinic):
+    cause = 'Traceback (most recent call last):\n  File "/srv/http.py", line 3, in get\n    raise OSError\nOSError\n'
+    trace = (
+        f"{cause}\nwhich caused:\n\nTraceback (most recent call last):\n"
+        '  File "/srv/shop.py", line 7, in ship\n    book(order)\n  File "/srv/shop.py", line 9, in book\n    raise\n'
+        "BookingError: no carrier"
+    )
+    fails = {"error": "BookingError: no carrier", "trace": trace}
+    clinic.plant.park("7", "retrying", blocks=True, **fails)
+    clinic.plant.park("8", blocks=True, event_type="Paid", **fails)
+    clinic.plant.park("9", event_type="Paid", error="KeyError: 'vat'")
+    titles = {each["cause"]: each["summary"] for each in clinic.findings()}
+    said = "in ship(): BookingError: no carrier"
+    assert titles["blocked-key"] == f"1 aggregate waits for an event that fails, Placed {said}"
+    assert titles["blocked-by-dead"] == f"1 aggregate waits for a dead event, Paid {said}"
+    assert titles["dead"] == f"2 dead events, 1 of them Paid {said}"
 
 
 def test_a_few_dead_records_are_reported_as_waiting_for_a_decision(clinic):

@@ -243,7 +243,7 @@ def test_handlers_that_hang_are_one_finding_with_a_row_for_each_handler(clinic):
     hostile = "a\x1b[2J" + "x" * 90
     clinic.conn.execute(RUNNING, {"seconds": 720, "timeout": None, "ids": ["7", "8", hostile]})
     found = clinic.one("hanging-handler")
-    assert found["summary"] == "3 handlers running without an end"
+    assert found["summary"] == "handler ship running 3 times without an end, for 12 m"
     (row, *_) = found["evidence"]
     said = "ship, 3 times in 1 process, the longest for 12 m, in process 4711 on web-1: record 17 (Placed) of Order "
     assert row.startswith(said)

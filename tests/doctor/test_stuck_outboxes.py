@@ -15,7 +15,7 @@ from clinic import PATIENCE
 from doctor_app import hanging
 from waiting import eventually
 
-from partbox.doctor.checks import handlers
+from partbox.doctor import case
 from partbox.doctor.doctor import examine_outbox
 from partbox.doctor.limits import Limits
 from partbox.settings import load
@@ -66,7 +66,7 @@ def test_a_handler_that_hangs_is_found(clinic, monkeypatch):
     """It is named though its process saves idle cursors, and heartbeats go on."""
     monkeypatch.setattr(process_notes, "LONG_RUN", 0.1)
     if not clinic.processes:
-        monkeypatch.setattr(handlers, "HANDLER_LIMIT", 0.2)
+        monkeypatch.setattr(case, "HANDLER_LIMIT", 0.2)
     clinic.work("web-1", concurrency=1)
     clinic.owned()
     clinic.plant.publish("7", event_type="Hanging", payload={"secret": "s3cret"})
@@ -152,10 +152,20 @@ def test_a_flood_of_dead_letters_is_found(clinic):
     eventually(lambda: clinic.number("select count(*) from partbox.parked where state = 'dead'") == 12)
     found = clinic.one("dead-flood")
     assert clinic.doctor()[0] == 1
-    assert found["summary"] == "12 events died within the last hour"
+    failure = "Broken in broken(): ValueError: no such customer"
+    assert found["summary"] == f"12 events died within the last hour, {failure}"
     assert found["evidence"][0].startswith("12 of type Broken: ValueError: no such customer (the newest is record ")
     assert clinic.follow(remedy(found, "dead show")).startswith("record ")
     assert "`partbox dead replay --all --type=Broken`" in remedy(found, "replay")
+
+    # No event has died since: what is left is a decision about those that did.
+    clinic.conn.execute("update partbox.parked set parked_at = now() - interval '6 minutes'")
+    found = clinic.one("dead")
+    assert clinic.causes() == ["dead"]
+    assert found["summary"] == f"12 dead events, {failure}"
+    (note,) = [each for each in clinic.doctor()[1]["findings"] if each["cause"] == "dead-flood"]
+    assert (note["severity"], note["remedy"]) == ("note", [])
+    assert note["summary"].startswith("12 events died within the last hour, the last 6 m ago")
 
 
 def test_a_subscription_that_was_paused_and_forgotten_is_found(clinic):

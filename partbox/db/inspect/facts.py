@@ -212,13 +212,15 @@ class ParkedCounts(NamedTuple):
 class DeferredRows(NamedTuple):
     """The number of delayed (deferred) events of one type in a subscription, the greatest age, and a reason.
 
-    - `reason`: the newest"""
+    - `reason`: the newest
+    - `handler`: a handler of them whose circuit is open, if any"""
 
     subscription: str
     event_type: str
     rows: int
     age: float
     reason: str | None
+    handler: str | None = None
 
 
 class DeadRows(NamedTuple):
@@ -233,6 +235,7 @@ class DeadRows(NamedTuple):
     first_recent_age: float | None  # since the first recent death
     newest: int
     error: str | None
+    traceback: str | None = None  # only of the most frequent kind of a subscription
 
 
 class SuspectRecord(NamedTuple):

@@ -5,9 +5,17 @@ from typing import NamedTuple
 
 from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.inspect.stats import Cluster, Instance, RunningHandler
-from partbox.doctor.case import Case, Severity, Symptom, group_by, list_working_processes, subscription_check
-from partbox.doctor.limits import HANDLER_LIMIT, HOOK_OUTAGE, SINK_OUTAGE, TIMEOUT_OVERRUN
-from partbox.doctor.phrases import format_error
+from partbox.doctor.case import (
+    Case,
+    Severity,
+    Symptom,
+    group_by,
+    list_hanging_handlers,
+    list_working_processes,
+    subscription_check,
+)
+from partbox.doctor.limits import HOOK_OUTAGE, SINK_OUTAGE
+from partbox.doctor.phrases import TITLE_ERROR, format_error
 from partbox.text.wording import format_age, format_brief_age, format_count, format_names, shorten_text
 
 MAX_SHOWN = 5
@@ -26,20 +34,21 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     hangs = [
         HangingHandler(process, each)
         for process in list_working_processes(cluster)
-        for each in process.running
-        if each.seconds
-        # A timeout does not end the handler.
-        > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)
+        for each in list_hanging_handlers(process)
     ]
     hangs.sort(key=lambda hang: -hang.running.seconds)
     if hangs:
         others = sum(process.running_more for process in {hang.process for hang in hangs})
         more = f", {others:,} more for long" if others else ""
+        longest = hangs[0].running
+        names = {hang.running.handler for hang in hangs}
+        which = f"handler {shorten_text(longest.handler)}" if len(names) == 1 else format_count(len(names), "handler")
+        times = f" {len(hangs):,} times" if len(hangs) > len(names) else ""
         yield Symptom(
-            f"{format_count(len(hangs), 'handler')} running without an end{more}",
+            f"{which} running{times} without an end, for {format_age(longest.seconds)}{more}",
             (*_list_handler_rows(case, hangs), *_list_waiting_rows(case, cluster, hangs)),
             tuple(_list_remedies(case, hangs)),
-            lasts=hangs[0].running.seconds,
+            lasts=longest.seconds,
         )
 
 
@@ -97,7 +106,7 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         yield Symptom(
             "the broker of "
             f"{format_names([shorten_text(each.sink) for each in failing])} has acknowledged nothing for "
-            f"{format_age(failing[0].failing)}",
+            f"{format_age(failing[0].failing)}: {format_error(failing[0].error, TITLE_ERROR)}",
             (
                 *(
                     f"{shorten_text(each.sink)}, for {format_age(each.failing)}: {format_error(each.error)}"
@@ -125,7 +134,8 @@ def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     failing = _list_failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:
         yield Symptom(
-            f"{format_count(owed, 'dead event')} not passed on, for {format_age(failing[0].failing)}",
+            f"{format_count(owed, 'dead event')} not passed on, for {format_age(failing[0].failing)}: "
+            f"{shorten_text(failing[0].sink)}, {format_error(failing[0].error, TITLE_ERROR)}",
             tuple(
                 f"{shorten_text(each.sink)}, for {format_age(each.failing)}: {format_error(each.error)}"
                 for each in failing

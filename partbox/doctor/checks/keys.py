@@ -6,8 +6,8 @@ from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor.case import Case, Severity, Symptom, check, group_by, list_working_processes, subscription_check
-from partbox.doctor.limits import DEAD_FLOOD, FAILED_ATTEMPTS, KEY_WAIT, MANY_DEFERRED, MANY_PENDING
-from partbox.doctor.phrases import MORE_WORKERS, format_error, is_copyable
+from partbox.doctor.limits import DEAD_FLOOD, FAILED_ATTEMPTS, FLOOD_OVER, KEY_WAIT, MANY_DEFERRED, MANY_PENDING
+from partbox.doctor.phrases import MORE_WORKERS, TITLE_ERROR, describe_failure, format_error, is_copyable
 from partbox.text.wording import format_age, format_count, shorten_text
 
 MAX_SHOWN = 5
@@ -20,7 +20,7 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
     dead. If there are many subscriptions, the 50 with the most blocked aggregates are examined."""
     for name, keys in _group_by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
-            yield _build_blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
+            yield _build_blocked_symptom(case, name, blocked_keys_now, "for an event that fails")
 
 
 @check("blocked-by-dead", Severity.PROBLEM)
@@ -29,7 +29,7 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
     event."""
     for name, keys in _group_by_subscription(case).items():
         if blocked_keys_now := [each for each in keys if each.state == "dead"]:
-            yield _build_blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
+            yield _build_blocked_symptom(case, name, blocked_keys_now, "for a dead event")
 
 
 @check("braked", Severity.PROBLEM)
@@ -90,8 +90,7 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     total = sum(each.rows for each in rows)
     if total >= MANY_DEFERRED or blocked_keys_now:
         yield Symptom(
-            f"{format_count(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
-            "return RetryAfter",
+            f"{format_count(max(total, len(keys)), 'event')} deferred, {_name_reason(rows)}",
             (*_list_deferred_rows(rows), *_list_blocked_rows(case, blocked_keys_now)),
             (
                 "bring back the service that the handler calls: one event probes it at least every 30 s, "
@@ -102,6 +101,16 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             severity=Severity.PROBLEM if blocked_keys_now else Severity.WARNING,
             lasts=max([*(each.age for each in rows), *(_measure_block(case, each) for each in blocked_keys_now)]),
         )
+
+
+def _name_reason(rows: list[DeferredRows]) -> str:
+    handlers = [each.handler for each in rows if each.handler]
+    # An event that was not even tried has the name of its handler before the error.
+    error = (rows[0].reason or "").rpartition(" waits for its downstream: ")[2] if rows else ""
+    reason = f": {format_error(error, TITLE_ERROR)}" if error else ""
+    if handlers:
+        return f"the circuit of handler {shorten_text(handlers[0])} is open{reason}"
+    return f"the circuit of a handler is open, or handlers return RetryAfter{reason}"
 
 
 def _list_deferred_rows(rows: list[DeferredRows]) -> Iterator[str]:
@@ -122,19 +131,24 @@ def _list_blocked_rows(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
         )
 
 
-@check("dead-flood", Severity.PROBLEM)
+@check("dead-flood", Severity.PROBLEM, Severity.NOTE)
 def dead_flood(case: Case) -> Iterator[Symptom]:
     """Report that many events died within the last hour, so a handler or its input is broken. The most frequent errors
-    are listed."""
+    are listed. The finding is a note if no event has died for five minutes: then the flood is over."""
     for name, rows, lately in _list_dead_rows(case):
-        if lately >= DEAD_FLOOD:
-            shown = [each for each in rows[:MAX_SHOWN] if each.lately]
-            yield _build_dead_symptom(
-                case,
-                name,
-                f"{lately:,} events died within the last hour",
-                shown,
-                [each.first_recent_age or 0.0 for each in shown],
+        if lately < DEAD_FLOOD:
+            continue
+        shown = [each for each in rows[:MAX_SHOWN] if each.lately]
+        age, ages = min(each.age for each in rows), [each.first_recent_age or 0.0 for each in shown]
+        died = f"{lately:,} events died within the last hour"
+        if age < FLOOD_OVER:
+            yield _build_dead_symptom(case, name, f"{died}, {_name_most_frequent(shown, lately)}", shown, ages)
+        else:
+            yield Symptom(
+                f"{died}, the last {format_age(age)} ago: what broke seems to be mended",
+                subscription=name,
+                severity=Severity.NOTE,
+                lasts=max(ages),
             )
 
 
@@ -142,8 +156,9 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
 def dead(case: Case) -> Iterator[Symptom]:
     """Report that dead events wait for a decision until `retain_dead` is over."""
     for name, rows, lately in _list_dead_rows(case):
-        if lately < DEAD_FLOOD:
-            summary = format_count(sum(each.rows for each in rows), "dead event")
+        if lately < DEAD_FLOOD or min(each.age for each in rows) >= FLOOD_OVER:
+            total = sum(each.rows for each in rows)
+            summary = f"{format_count(total, 'dead event')}, {_name_most_frequent(rows, total)}"
             yield _build_dead_symptom(case, name, summary, rows[:MAX_SHOWN], [each.first_age for each in rows])
 
 
@@ -190,7 +205,10 @@ def _build_blocked_symptom(case: Case, name: str, blocked_keys_now: list[Blocked
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
     shown = [_group_text(case, each) for each in groups.values()][:MAX_SHOWN]
     more = (f"{format_count(total, 'aggregate')} blocked in all",) if total > known or len(groups) > MAX_SHOWN else ()
-    summary = f"{format_count(len(blocked_keys_now), 'aggregate')}: events {why}"
+    first, waits = blocked_keys_now[0], "aggregate waits" if len(blocked_keys_now) == 1 else "aggregates wait"
+    failure = describe_failure(first.event_type, _join_error(first), first.traceback)
+    others = f", and {format_count(len(groups) - 1, 'other reason')}" if len(groups) > 1 else ""
+    summary = f"{len(blocked_keys_now):,} {waits} {why}, {failure}{others}"
     longest = max(_measure_block(case, each) for each in blocked_keys_now)
     return Symptom(
         summary, (*shown, *more), tuple(_list_remedies(case, name, blocked_keys_now[0])), name, lasts=longest
@@ -202,7 +220,7 @@ def _group_text(case: Case, keys: list[BlockedKey]) -> str:
     others = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
     left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
     due = "" if left is None else f", next in {format_age(left)}" if left > 0 else ", due now"
-    error = format_error(": ".join(part for part in (key.error_type, key.error) if part))
+    error = format_error(_join_error(key))
     more = f" and more in the log since record {key.more_from_id}" if key.more_from_id is not None else ""
     return (
         f"{others}{shorten_text(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
@@ -210,6 +228,10 @@ def _group_text(case: Case, keys: list[BlockedKey]) -> str:
         f"{format_count(key.followers, 'event')} behind it{more}, blocked for "
         f"{format_age(_measure_block(case, key))}: {error}"
     )
+
+
+def _join_error(key: BlockedKey) -> str:
+    return ": ".join(part for part in (key.error_type, key.error) if part)
 
 
 def _list_remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
@@ -228,6 +250,12 @@ def _list_remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
 def _list_dead_rows(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
     for name, rows in group_by(case.evidence.dead, lambda each: each.subscription).items():
         yield name, rows, sum(each.lately for each in rows)
+
+
+def _name_most_frequent(rows: list[DeadRows], total: int) -> str:
+    most = rows[0].lately or rows[0].rows
+    share = f"{most:,} of them " if most < total else ""
+    return share + describe_failure(rows[0].event_type, rows[0].error, rows[0].traceback)
 
 
 def _build_dead_symptom(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:

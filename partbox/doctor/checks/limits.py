@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Severity, Symptom, list_working_processes, subscription_check
+from partbox.doctor.case import (
+    Case,
+    Severity,
+    Symptom,
+    list_hanging_handlers,
+    list_working_processes,
+    subscription_check,
+)
 from partbox.doctor.limits import LIMIT_WAIT
 from partbox.doctor.phrases import is_copyable
 from partbox.protocol.limit_addresses import LimitKind
@@ -19,7 +26,8 @@ NAMED_VALUES = 5
 def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Report that a handler's limit has held back an event for over a minute, or a limit has no effect. In the first
     case more is published than the limit lets through, so the backlog grows. In the second case no living process has
-    the handler, or the handler is transactional. What an operator has paused is a note."""
+    the handler, or the handler is transactional. What an operator has paused is a note. Events that wait
+    because handlers hang are not the limit's."""
     # A process reports only some of many pauses.
     reports_all = sum(each.kind != LimitKind.HANDLER for each in cluster.limits) < FEW_PAUSES
     for each in cluster.limits:
@@ -36,7 +44,7 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
                 tuple(_limit_evidence(each)),
                 (f"check `partbox handlers`, and reset the pause: {_reset_command(case, each)}",),
             )
-        elif (each.waited or 0.0) > LIMIT_WAIT:
+        elif (each.waited or 0.0) > LIMIT_WAIT and not _waits_for_hanging(cluster, each.handler):
             yield Symptom(
                 f"the limit of handler {name} holds back {format_count(each.waiting, 'event')}, the first for "
                 f"{format_age(each.waited)}",
@@ -51,6 +59,20 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
                 tuple(_limit_evidence(each)),
                 (f"check the name in `partbox handlers`, and reset the limit: {_reset_command(case, each)}",),
             )
+
+
+def _waits_for_hanging(cluster: Cluster, handler: str) -> bool:
+    """Return True if the events that wait under a handler's limit wait for handlers that hang."""
+    # A handler that hangs keeps its permit, and a thread of its process, which other handlers need as well.
+    hanging = {each.instance_id: list_hanging_handlers(each) for each in list_working_processes(cluster)}
+    if any(run.handler == handler for runs in hanging.values() for run in runs):
+        return True
+    return all(
+        hanging.get(process.instance_id)
+        for process in cluster.instances
+        for each in process.limits
+        if each.handler == handler and (each.waited or 0.0) > LIMIT_WAIT
+    )
 
 
 def _describe_pause(case: Case, each: HandlerLimit) -> Symptom:
