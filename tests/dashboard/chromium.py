@@ -80,6 +80,12 @@ class Tab:
         found.first.wait_for()
         return found.first
 
+    def opens(self, problem: str) -> str:
+        """The selector of a problem, once it is there and open."""
+        row = self.waits_for(f"[data-trouble={problem}]")
+        row.locator("details").evaluate("(it) => (it.open = true)")
+        return f"[data-trouble={problem}]"
+
     def waits_until_gone(self, selector: str) -> None:
         self.page.locator(selector).first.wait_for(state="hidden")
 

@@ -1,9 +1,11 @@
-// The troubles, on top of the page: what is wrong, since when, and the one thing to do; then what shows it, and other ways.
+// The troubles, on top of the page: what is wrong and since when; the one thing to do, what shows it, and other ways open below.
 
 import { byId, clock, counted, el, length, said, show } from "./text.js";
 import { toast } from "./ask.js";
 
 const LEVELS = { bad: "Problem", warn: "Warning", note: "Note" };
+const READ_FIRST = ["retry", "replay"]; // these open with the problem
+const GIVE_UP = ["skip", "discard"]; // and these stand behind its evidence: nobody presses them before reading it
 
 export class Troubles {
   #drawn = new Map(); // by name: an element stays as long as its trouble does, open or closed as somebody left it
@@ -15,7 +17,7 @@ export class Troubles {
     const names = new Set(troubles.map(({ name }) => name));
     for (const name of this.#drawn.keys()) if (!names.has(name)) this.#drawn.delete(name);
     const notes = troubles.filter(({ level }) => level === "note");
-    const serious = troubles.filter(({ level }) => level !== "note");
+    const serious = ["bad", "warn"].flatMap((wanted) => troubles.filter(({ level }) => level === wanted));
     const drawn = (each) => this.#element(each, each === serious[0], at);
     place(byId("troubles"), serious.map(drawn));
     byId("notes").hidden = !notes.length;
@@ -26,27 +28,39 @@ export class Troubles {
 
   #element(trouble, first, at) {
     const { name, level, text, evidence, remedy, actions = [] } = trouble;
-    if (!this.#drawn.has(name)) this.#drawn.set(name, made(name, level, first));
-    const { element, head, fold, body, action } = this.#drawn.get(name);
+    if (!this.#drawn.has(name)) this.#drawn.set(name, made(name));
+    const drawn = this.#drawn.get(name);
+    const { element, fold, head, body, action } = drawn;
     element.dataset.level = level;
+    show(head, el("span", { class: "level" }, LEVELS[level], since(trouble, at)), el("strong", {}, said(text)));
     const [todo, ...others] = remedy;
-    show(head, el("p", { class: "level" }, LEVELS[level], since(trouble, at)), el("strong", {}, said(text)), todo && el("p", { class: "todo" }, el("b", {}, "Do this: "), ...spelled(todo, name, 0)));
-    fold.hidden = !evidence.length && !others.length;
-    show(body, ...list("Evidence", evidence.map((line) => [said(line)])), ...list("Remedy", others.map((pieces, index) => spelled(pieces, name, index + 1))));
     const possible = actions.filter((each) => this.#actions[each]);
-    const act = (each) => () => this.#actions[each]?.[1](trouble);
-    const key = (each) => `act-${name}${possible[0] === each ? "" : `-${each}`}`;
-    show(action, ...possible.map((each) => el("button", { type: "button", "data-key": key(each), onclick: act(each) }, this.#actions[each][0])));
+    const buttons = (wanted) => possible.filter(wanted).map((each) => this.#button(each, trouble));
+    show(action, ...buttons((each) => ![...READ_FIRST, ...GIVE_UP].includes(each)));
+    show(
+      body,
+      ...(todo ? [el("p", { class: "todo" }, el("b", {}, "Do this: "), ...spelled(todo, name, 0))] : []),
+      el("p", { class: "act" }, ...buttons((each) => READ_FIRST.includes(each))),
+      ...list("Evidence", evidence.map((line) => [said(line)])),
+      ...list("Remedy", others.map((pieces, index) => spelled(pieces, name, index + 1))),
+      el("p", { class: "act" }, ...buttons((each) => GIVE_UP.includes(each))),
+    );
+    // The first is open, unless somebody has folded it, and what somebody opened or reads stays open.
+    drawn.chosen ||= fold.open !== drawn.open;
+    if (!drawn.chosen && !(fold.open && element.matches(":hover, :focus-within"))) drawn.open = fold.open = first;
     return element;
+  }
+
+  #button(action, trouble) {
+    return el("button", { type: "button", "data-key": `act-${trouble.name}-${action}`, onclick: () => this.#actions[action]?.[1](trouble) }, this.#actions[action][0]);
   }
 }
 
-// The first is open where it does not fill the screen: the question is which there are.
-function made(name, level, first) {
-  const [head, body, action] = [el("div"), el("div", { class: "body" }), el("div", { class: "act" })];
-  const open = level !== "note" && first && !matchMedia("(max-width: 640px)").matches;
-  const fold = el("details", { open }, el("summary", {}, "What shows it, and other ways"), body);
-  return { element: el("article", { class: "trouble-row", "data-trouble": name }, el("div", {}, head, fold), action), head, fold, body, action };
+function made(name) {
+  const [head, body, action] = [el("summary"), el("div", { class: "body" }), el("div", { class: "act" })];
+  const fold = el("details", {}, head, body);
+  const element = el("article", { class: "trouble-row", "data-trouble": name }, fold, action);
+  return { element, fold, head, body, action, open: false, chosen: false };
 }
 
 // A moment of another day has its date.

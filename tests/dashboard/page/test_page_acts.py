@@ -261,11 +261,11 @@ def test_a_problem_has_the_buttons_that_apply_to_it(live, plant, tab):
     dead = plant.park("a")
     blocked = plant.park("b", "retrying", blocks=True, due=60, age=900)
     seen = tab(live.with_token)
-    seen.button("Replay all …", "[data-trouble=dead]").click()
+    seen.button("Replay all …", seen.opens("dead")).click()
     seen.button("Replay 1", "#ask").click()
     eventually(lambda: plant.states()[dead] == "ready")
     assert seen.page.locator("[data-trouble=dead] button", has_text="Discard all").count() <= 1
-    seen.button("Skip all …", "[data-trouble=blocked-key]").click()
+    seen.button("Skip all …", seen.opens("blocked-key")).click()
     seen.button("Skip", "#ask").click()
     eventually(lambda: plant.states()[blocked] == "dead")
 
@@ -276,7 +276,7 @@ def test_the_buttons_of_a_problem_work_before_the_list_of_records_is_loaded(live
     seen = tab(live.with_token)
     seen.page.route("**/api/dead-groups*", lambda route: held.append(route))
     seen.page.reload()
-    seen.button("Replay all …", "[data-trouble=dead]").click()
+    seen.button("Replay all …", seen.opens("dead")).click()
     for route in held:
         route.continue_()
     seen.page.unroute("**/api/dead-groups*")

@@ -77,7 +77,8 @@ def test_findings_of_doctor_are_shown_on_top_with_evidence_and_a_remedy_to_copy(
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     flood = seen.waits_for("[data-trouble=dead-flood]", "12 of type Placed: ValueError: no order 11")
     assert flood.locator(".level").inner_text().startswith("Problem since ")
-    assert "see one: partbox dead show" in flood.locator(".todo").inner_text()
+    assert "12 of them Placed: ValueError: no order 11" in flood.locator("summary").inner_text()
+    assert "see one: partbox dead show" in flood.locator(".todo").text_content()
     fold = flood.locator("summary")
     fold.click()
     command = "partbox dead replay --all --type=Placed"
@@ -85,7 +86,7 @@ def test_findings_of_doctor_are_shown_on_top_with_evidence_and_a_remedy_to_copy(
     seen.waits_for("#toast", "copied")
     assert seen.page.evaluate("navigator.clipboard.readText()") == command
     # One row for all that wait for one thing, though many do.
-    circuit = seen.waits_for("[data-trouble=deferred]", "12 events deferred: the circuit of a handler is open")
+    circuit = seen.waits_for("[data-trouble=deferred]", "12 events deferred, the circuit of handler shop.ship is open")
     assert "12 aggregates blocked by these events" in circuit.locator(".evidence").text_content()
     assert seen.page.locator("[data-trouble=blocked-key]").count() == 0
     assert "looked for" in seen.text("#doctor")
@@ -99,6 +100,31 @@ def test_findings_of_doctor_are_shown_on_top_with_evidence_and_a_remedy_to_copy(
     plant.publish("7")
     seen.waits_for("#summary", "14 waiting")
     assert flood.locator("details").get_attribute("open") is None
+
+
+@pytest.mark.parametrize("size", [DESK, PHONES[0]], ids=["at a desk", "on a phone"])
+def test_the_first_problem_is_open_and_what_gives_up_stands_behind_its_evidence(
+    live, plant, dead, joins, claims, tab, size
+):
+    claims(joins("north", 4_711), range(256))
+    plant.park("x", "retrying", blocks=True, error="BookingError: no carrier")
+    seen = tab(live.with_token)
+    seen.page.set_viewport_size(size)
+    seen.page.reload()
+    seen.waits_for("[data-trouble=dead-flood]")
+    rows = seen.page.locator("#troubles [data-trouble]")
+    names = [each.get_attribute("data-trouble") for each in rows.all()]
+    assert names == ["blocked-key", "dead-flood"]
+    assert [each.locator("details[open]").count() for each in rows.all()] == [1, 0]
+    first, flood = rows.all()
+    assert first.locator("strong").inner_text().endswith("Placed: BookingError: no carrier")
+    flood.locator("summary").click()
+    for row, gentle, hard in ((first, "Retry all now", "Skip all …"), (flood, "Replay all …", "Discard all …")):
+        *_, evidence = [each.bounding_box()["y"] for each in row.locator(".evidence li").all()]
+        place = {name: row.get_by_role("button", name=name).bounding_box()["y"] for name in (gentle, hard)}
+        assert place[gentle] < evidence < place[hard]
+    tools, table = (seen.page.locator(name).bounding_box()["y"] for name in ("#dead-tools", "#dead"))
+    assert (tools > table) == (size != DESK)
 
 
 @pytest.mark.thorough

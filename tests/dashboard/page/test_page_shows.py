@@ -205,7 +205,8 @@ def test_hostile_texts_and_names_stay_texts_and_do_not_break_the_page(live, plan
     seen.waits_until_gone("#record")
     seen.page.get_by_label("Subscription").select_option(subscription)
     named = """--subscription 'a\\u202e<b>'"'"'; rm -rf $HOME'"""
-    remedy = seen.waits_for("[data-trouble=no-workers] code", named).inner_text()  # there was one of `default` before
+    # There was one of `default` before.
+    remedy = seen.waits_for(f"{seen.opens('no-workers')} code", named).inner_text()
     assert remedy.endswith(named)
 
 
@@ -285,7 +286,7 @@ def test_every_element_has_a_role_a_name_and_enough_contrast_and_fits_a_narrow_w
     seen = tab(live.with_token)
     seen.waits_for("#dead tbody tr")
     seen.waits_for("#blocked tbody tr")
-    seen.waits_for("[data-trouble=blocked-by-dead] .todo")
+    seen.waits_for(f"{seen.opens('blocked-by-dead')} .todo")
     seen.page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     grid = seen.page.get_by_role("grid", name="256 partitions by owner")
     assert grid.get_by_role("row").count() == 16
