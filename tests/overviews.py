@@ -12,6 +12,7 @@ from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, Su
 from partbox.observe.metrics.meter import Meters
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
+FOUND = {"problem": 1, "warning": 0, "note": 2}  # by doctor
 ADA, BOB, GONE = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
@@ -62,5 +63,5 @@ def watched(
     look: Any = overview, its: Any = vitals, *, database: str = "", meters: Meters | None = None
 ) -> MonitoredSupervisor:
     return MonitoredSupervisor(
-        database, "one", "default", meters or Meters(["confirm"], ["bus"]), DatabaseProbe(look), its
+        database, "one", "default", meters or Meters(["confirm"], ["bus"]), DatabaseProbe(look), its, FOUND.copy
     )

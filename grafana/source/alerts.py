@@ -175,6 +175,18 @@ def restarts(limits: Limits) -> dict[str, Any]:
     )
 
 
+def doctor(limits: Limits) -> dict[str, Any]:
+    return _alert(
+        "PartboxDoctorProblem",
+        'max by (job, database) (partbox_doctor_problems{severity="problem"}) > 0',
+        limits["doctor"]["for"],
+        "warning",
+        "Doctor finds {{ $value }} problem{{ if gt $value 1.0 }}s{{ end }} in the outbox",
+        "Events wait or are lost until somebody acts. `partbox doctor` names each cause, with what shows it and the "
+        "command that mends it; the live page shows the same.",
+    )
+
+
 def target(limits: Limits) -> dict[str, Any]:
     return _alert(
         "PartboxTargetDown",
@@ -225,7 +237,7 @@ OF_SUBSCRIPTIONS = (
     segments,
     restarts,
 )
-OF_NODES = (target, nobody, database)
+OF_NODES = (doctor, target, nobody, database)
 
 
 def _alert(name: str, expression: str, wait: str, severity: str, summary: str, description: str) -> dict[str, Any]:

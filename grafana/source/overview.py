@@ -164,6 +164,15 @@ def _trouble() -> tuple[object, ...]:
             description="Segments of the log that begin above the newest id: three or more. At none new events fall "
             "into the default one, which slows polls and purges down: run `partbox doctor`.",
         ),
+        lines(
+            "Found by doctor",
+            (
+                'max by (database, severity) (partbox_doctor_problems{job="$job", database=~"$database"})',
+                "{{severity}} {{database}}",
+            ),
+            description="Findings in the whole outbox, of all subscriptions. A problem means that events wait or are "
+            "lost until somebody acts: run `partbox doctor`, or open the live page.",
+        ),
     )
 
 

@@ -50,10 +50,18 @@ class DatabaseCollector(Collector):
             if result is not None and result.overview is not None:
                 overviews.append(families.LabelledOverview(labels, result.overview, each.list_instances()))
         yield from families.build_database_families(self._prefix, overviews, self._extra)
+        yield self._build_problems()
         yield up
         scrape = families.build_family(self._prefix, BY_NAME["scrape_seconds"])
         scrape.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
         yield scrape
+
+    def _build_problems(self) -> Family:
+        made = families.build_family(self._prefix, BY_NAME["doctor_problems"], self._extra)
+        for labels, each in zip(self._labels, self._monitored, strict=True):
+            for severity, count in (each.count_problems() or {}).items():
+                made.add_metric([*labels, severity], count)  # type: ignore[attr-defined]
+        return made
 
     def _collect_meanwhile(self) -> Iterable[Family]:
         return ()

@@ -7,10 +7,14 @@ from functools import partial
 from typing import Any
 
 from partbox.db.inspect.cached_overview import CachedOverview
+from partbox.doctor.case import Severity
+from partbox.doctor.doctor import examine_outbox
+from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.http.address import Address, build_allowed_hosts, parse_address
 from partbox.http.server import HttpServer, check_installed
 from partbox.observe.collector import DatabaseCollector
 from partbox.observe.health.database_probe import DatabaseProbe
+from partbox.observe.health.doctor_rounds import Counts, DoctorRounds, Wait
 from partbox.observe.health.health import Siblings, build_folder, list_siblings
 from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.logs.log_event import log_event
@@ -46,7 +50,12 @@ def serve_pages(
     with ExitStack() as stack:
         # The caches must close last: the server and the displays use them.
         overview_caches = [_open_cache(supervisor, stack) for supervisor in supervisors]
-        monitored = [_monitor(*each) for each in zip(supervisors, overview_caches, strict=True)]
+        rounds = DoctorRounds([partial(_count_findings, each) for each in supervisors])
+        stack.callback(rounds.close)
+        monitored = [
+            _monitor(supervisor, overview_caches[position], partial(rounds.read_counts, position))
+            for position, supervisor in enumerate(supervisors)
+        ]
         for each in displays:
             stack.callback(each.export_collector(prefix, DatabaseCollector(prefix, monitored)))
         if listen_address is not None:
@@ -102,7 +111,15 @@ def _open_cache(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
     return overview_cache
 
 
-def _monitor(supervisor: Supervisor, overview_cache: CachedOverview) -> MonitoredSupervisor:
+def _count_findings(supervisor: Supervisor, wait: Wait) -> Counts:
+    limits = limits_of(supervisor.settings, LONG_TRANSACTION)
+    found = examine_outbox(supervisor.dsn, supervisor.settings, limits, wait=wait).findings
+    return {each.value: sum(finding.severity is each for finding in found) for each in Severity}
+
+
+def _monitor(
+    supervisor: Supervisor, overview_cache: CachedOverview, count_problems: Callable[[], Counts | None]
+) -> MonitoredSupervisor:
     return MonitoredSupervisor(
         supervisor.database,
         supervisor.settings.node,
@@ -110,4 +127,5 @@ def _monitor(supervisor: Supervisor, overview_cache: CachedOverview) -> Monitore
         supervisor.meters if supervisor.meters is not None else Meters(()),
         DatabaseProbe(overview_cache.read_overview, supervisor.database),
         supervisor.read_vitals,
+        count_problems,
     )

@@ -33,7 +33,7 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
     health = Health(
         [
             MonitoredSupervisor(
-                "", "one", "default", Meters(["h"]), DatabaseProbe(glance.read_overview), node.read_vitals
+                "", "one", "default", Meters(["h"]), DatabaseProbe(glance.read_overview), node.read_vitals, dict
             )
         ]
     )

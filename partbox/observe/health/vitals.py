@@ -1,6 +1,6 @@
 """State of a monitored node: its supervisors, their processes, meters and databases."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -57,7 +57,7 @@ class SupervisorVitals:
 @dataclass(frozen=True, slots=True)
 class MonitoredSupervisor:
     """A supervisor whose health is checked, together with access to its database. `database` names the database if the
-    node has several."""
+    node has several. `count_problems` returns the number of doctor's findings by severity, or None if none is known."""
 
     database: str
     node: str
@@ -65,6 +65,7 @@ class MonitoredSupervisor:
     meters: Meters
     probe: DatabaseProbe
     read_vitals: Callable[[], SupervisorVitals]
+    count_problems: Callable[[], Mapping[str, int] | None]
 
     def list_instances(self) -> Collection[UUID]:
         """Return the ids under which this node's worker processes are registered in the database."""

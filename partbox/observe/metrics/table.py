@@ -182,6 +182,12 @@ METRICS: tuple[Metric, ...] = (
     _database(PARTITION, "partition_epoch", "the fencing number of the last claim"),
     _database(PARTITION, "partition_pending", "pending records of a partition"),
     _database(PARTITION, "partition_lag_seconds", "age of the partition's oldest pending record, 0 if there is none"),
+    _database(
+        ("severity",),
+        "doctor_problems",
+        "findings of `partbox doctor` by severity: problem, warning or note; it looks once a minute or more rarely, "
+        "and only while somebody asks for metrics",
+    ),
     _scrape("database_up", "1 if the database answers, even if slowly, else 0"),
     _scrape("scrape_seconds", "how long it took to gather these metrics"),
 )
