@@ -72,6 +72,8 @@ inbox_seen = _build_statement("inbox_seen")
 """Try the same again. Returns the lines of the executed plan, which count the rows that were in the way."""
 django_newest = _build_statement("django_newest")
 """Return the highest record id that was drawn."""
+django_states = _build_statement("django_states")
+"""Return id, subscription and state of the given records."""
 django_published = _build_statement("django_published")
 """Return an id at or a little above the record that this session published last."""
 django_task = _build_statement("django_task")

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 
 from partbox.django import database, outbox
@@ -12,13 +13,14 @@ from partbox.django.conf import config
 from partbox.django.models import Dead, Record
 from partbox.errors import PartboxError
 from partbox.text.secrets import mask_headers, mask_optional
-from partbox.text.wording import format_count
+from partbox.text.wording import format_count, format_names, shorten_text
 
 # Records in a list. The log may be of any size and has no index for the list's queries.
 RECENT = 10_000
 # Named in each query, so that the primary key (partition, id) finds a record by its id.
 PARTITIONS = [*range(256)]
 DEFAULT = "default"
+BRIEF = 120  # characters of an error in a list; the page of the record has the whole
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -37,16 +39,40 @@ class ReadOnly(admin.ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).using(config().database)
 
+    @admin.display(description="aggregate", ordering="aggregate_id")
+    def aggregate(self, event: Record | Dead) -> str:
+        return f"{event.aggregate_type} {event.aggregate_id or ''}"
+
+
+class RecordList(ChangeList):
+    """A page of the list of records, whose states are read by one query."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        states = database.read_states((each.partition, each.id) for each in self.result_list)
+        for each in self.result_list:
+            each.states = states[each.id]
+
 
 @admin.register(Record)
 class RecordAdmin(ReadOnly):
     """The Django admin page of event records: the newest records, and any other record by the id in its address."""
 
-    list_display = ("id", "event_type", "aggregate_type", "aggregate_id", "tenant_id", "created_at")
+    list_display = ("id", "state", "event_type", "aggregate", "tenant_id", "created_at")
     search_fields = ("event_type__exact", "aggregate_id__exact", "event_id__exact")
     search_help_text = f"Type, aggregate id or event id, among the newest {RECENT:,} records."
     ordering = ("-id",)
-    readonly_fields = ("shown_headers",)
+    readonly_fields = ("state", "shown_headers")
+
+    @admin.display(description="state")
+    def state(self, record: Record) -> str:
+        states = getattr(record, "states", None)
+        if states is None:
+            states = database.read_states([(record.partition, record.id)])[record.id]
+        return _describe_states(states)
+
+    def get_changelist(self, request: HttpRequest, **more: Any) -> type[ChangeList]:
+        return RecordList
 
     @admin.display(description="headers")
     def shown_headers(self, record: Record) -> Any:
@@ -94,9 +120,7 @@ class SubscriptionFilter(admin.SimpleListFilter):
 class DeadAdmin(ReadOnly):
     """The Django admin page of dead records, with replay and discard for users with the permission."""
 
-    list_display = (
-        "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "shown_error", "blocks",
-    )  # fmt: skip
+    list_display = ("record_id", "brief_error", "event_type", "aggregate", "attempts", "died_at", "blocks")
     list_filter = (SubscriptionFilter, "event_type", "blocks")
     search_fields = ("event_type__exact", "aggregate_id__exact", "error")
     ordering = ("record_id",)
@@ -104,10 +128,14 @@ class DeadAdmin(ReadOnly):
     exclude = ("error", "traceback")
     readonly_fields = ("shown_error", "shown_traceback")
 
-    @admin.display(description="error", ordering="error")
+    @admin.display(description="error")
     def shown_error(self, record: Dead) -> str | None:
         # An import or an older version may have stored secrets in the error.
         return mask_optional(record.error)
+
+    @admin.display(description="error", ordering="error")
+    def brief_error(self, record: Dead) -> str | None:
+        return shorten_text(mask_optional(record.error) or "", BRIEF) or None
 
     @admin.display(description="traceback")
     def shown_traceback(self, record: Dead) -> str | None:
@@ -143,6 +171,17 @@ class DeadAdmin(ReadOnly):
                     self.log_change(request, record, done)
         if number:
             self.message_user(request, f"{format_count(number, 'record')} {done}.", messages.SUCCESS)
+
+
+def _describe_states(states: dict[str, str]) -> str:
+    """Return the state of a record in words: of each subscription if they differ."""
+    words = {name: "waiting" if state == "pending" else state for name, state in states.items()}
+    if len({*words.values()}) <= 1:
+        return next(iter(words.values()), "no subscription")
+    by_state: dict[str, list[str]] = {}
+    for name, state in words.items():
+        by_state.setdefault(state, []).append(name)
+    return "; ".join(f"{state} ({format_names(names, 3)})" for state, names in by_state.items())
 
 
 def _may_see_payloads(request: HttpRequest) -> bool:

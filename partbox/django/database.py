@@ -1,6 +1,6 @@
 """The database of the outbox, as Django knows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -63,6 +63,17 @@ def published() -> int:
     return int(_fetch_row(statements.django_published)[0])
 
 
+def read_states(records: Iterable[tuple[int, int]]) -> dict[int, dict[str, str]]:
+    """Read the states of records, given as pairs of partition and id: for each id the state in each subscription."""
+    partitions, ids = zip(*records, strict=True) if (records := [*records]) else ((), ())
+    found: dict[int, dict[str, str]] = {each: {} for each in ids}
+    with connection().cursor() as cursor:
+        cursor.execute(_text(statements.django_states), {"partitions": [*partitions], "ids": [*ids]})
+        for record_id, subscription, state in cursor.fetchall():
+            found[record_id][subscription] = state
+    return found
+
+
 class TaskRow(NamedTuple):
     """The state of a Django task in the database, such as its arguments, status, attempts and last error.
 
@@ -88,5 +99,9 @@ def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> Tas
 
 def _fetch_row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:
     with connection().cursor() as cursor:
-        cursor.execute(statement(config().schema).decode(), values or {})
+        cursor.execute(_text(statement), values or {})
         return cursor.fetchone()
+
+
+def _text(statement: Callable[[str], bytes]) -> str:
+    return statement(config().schema).decode()

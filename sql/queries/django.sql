@@ -2,6 +2,13 @@
 -- The query returns the highest id that was drawn.
 select {drawn}
 
+-- name: django_states
+-- The query returns the state of records in each subscription, by the primary key of the log.
+select s.id, s.subscription, s.status
+  from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
+  join {schema}.record_status s on s.partition = wanted.partition and s.id = wanted.id
+ order by s.id, s.subscription
+
 -- name: django_published
 -- The query returns the highest id that this session has drawn. The record that the session has just written has this id or a slightly
 -- lower one.

@@ -5,11 +5,14 @@ from typing import Any
 import psycopg
 
 ASK = """
+import re
 from django.contrib.auth.models import Permission, User
 from django.db import connection, transaction
 from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
 from shop.outbox import outbox
 import partbox.django
+from partbox.django.admin import _describe_states
 from partbox.django.models import Record
 
 def client(name, *permissions):
@@ -33,6 +36,21 @@ def act(who, action, *chosen):
     data = {"action": action, "_selected_action": chosen}
     return who.post(DEAD, data, follow=True).content.decode()
 
+def read(address, **asked):
+    # The page, and the number of queries that it took.
+    with CaptureQueriesContext(connection) as queries:
+        page = chief.get(address, asked).content.decode()
+    return page, len(queries)
+
+with transaction.atomic():
+    outbox.publish(connection, "Hopeless", None, aggregate_type="Order", aggregate_id="late")
+all_, one = read(RECORDS), read(RECORDS, q="late")
+print("states:", *re.findall('field-state">([^<]*)', all_[0]), *re.findall('field-state">([^<]*)', one[0]))
+print("queries for each row:", all_[1] - one[1])
+print("state of one:", "dead" in read(f"{RECORDS}{ids[0]}/change/")[0])
+print("of two:", _describe_states({"a": "pending", "b": "dead", "c": "dead"}), _describe_states({}))
+columns = re.findall('class="[^"]*column-([a-z_]+)', read(DEAD)[0])
+print("columns:", *columns[:3])
 print("listed:", chief.get(RECORDS).content.decode().count("field-event_type"))
 print("searched:", chief.get(RECORDS, {"q": "1"}).content.decode().count("field-event_type"))
 page = f"{RECORDS}{ids[0]}/change/"
@@ -77,10 +95,15 @@ def test_the_admin_shows_and_does_only_what_permissions_allow(migrated: Any, dsn
 
 
 EXPECTED = {
-    "listed": "3",
+    "states": "waiting dead dead dead waiting",
+    "queries for each row": "0",
+    "state of one": "True",
+    "of two": "waiting (a); dead (b, c) no subscription",
+    "columns": "record_id brief_error event_type",
+    "listed": "4",
     "searched": "1",
     "payload": "True False",
-    "filtered": "1 2 1 1 3 0 0 0",
+    "filtered": "1 2 1 1 3 0 1 0",
     "secrets": "False True True",
     "guess of headers": "400",
     "guess": "200 400",
