@@ -77,11 +77,22 @@ def __getattr__(name: str) -> Any:
         found: Any = version("partbox")
     elif name in __all__:
         home = next((home for home, names in _HOMES.items() if name in names), "errors")
-        found = getattr(import_module(f"partbox.{home}"), name)
+        found = getattr(_import_home(f"partbox.{home}"), name)
     else:
         return _import_public_module(name)
     globals()[name] = found
     return found
+
+
+def _import_home(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        from partbox.platform import describe_missing
+
+        if (line := describe_missing(error)) is None:
+            raise
+        raise ImportError(line) from None
 
 
 def _import_public_module(name: str) -> Any:

@@ -333,6 +333,8 @@ class Outbox(Registrar, Operations):
         """Return the object that builds and runs this outbox's supervisors."""
         # `database` is that of a command line, if there is one.
         require_workers()
+        for each in ("multiprocess", "psutil"):
+            library(each, "worker", f"worker processes need {each}")
         refuse_green_threads()
         from partbox.supervisor.nodes import Nodes
 

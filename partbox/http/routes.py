@@ -1,4 +1,4 @@
-"""Routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[http]`."""
+"""Routes `/metrics`, `/healthz` and `/readyz` of a node, for safe host names only. Needs `partbox[worker]`."""
 
 from collections.abc import Sequence
 

@@ -31,7 +31,7 @@ MAX_UNREAD = 65_536
 def check_installed() -> None:
     """Raise SettingsError, with the remedy, if the packages of the HTTP server are not installed."""
     for each in ("starlette", "uvicorn"):
-        library(each, "http", f"serving HTTP needs {each}")
+        library(each, "worker", f"serving HTTP needs {each}")
 
 
 class HttpServer:

@@ -5,7 +5,6 @@ that path, so partbox's imports would come from the application's folder or fail
 path by which partbox was found, and takes the application's path together with the job."""
 
 import sys
-from importlib.metadata import version
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final, cast
 
@@ -21,8 +20,6 @@ from partbox.hosts import patch_first
 
 # The path when this module was imported. `partbox worker` imports it before an application.
 PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
-# The version of partbox, looked up by that path.
-VERSION: Final = version("partbox")
 
 
 def _build_preparation_data(name: str) -> dict[str, Any]:

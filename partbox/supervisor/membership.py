@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from importlib.metadata import version
+from typing import Final, TypeVar
 from uuid import UUID
 
 from psycopg import Error
@@ -40,7 +41,6 @@ from partbox.protocol.lease import (
 )
 from partbox.protocol.outstanding import OutstandingWork
 from partbox.settings import Settings
-from partbox.supervisor.job_pickling import VERSION
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.planner import Planner
 from partbox.text.wording import format_count
@@ -49,6 +49,8 @@ from partbox.worker.slot import PLAN_COUNT, STOPPING, Slot
 T = TypeVar("T")
 
 log = logging.getLogger("partbox.supervisor")
+# Looked up at the import, because an application may change `sys.path` later.
+VERSION: Final = version("partbox")
 LIFESPAN_NOTED_AFTER = 2.0  # seconds in its lifespan after which a process gets a row that shows it
 RETRY_PAUSE = 0.2  # seconds until a failed heartbeat is tried again
 NO_HEARTBEAT = "no heartbeat: other processes may take the partitions when the lease is over: %s"

@@ -22,9 +22,8 @@ from partbox.observe.metrics.registry import add_recorders
 from partbox.protocol.outstanding import OutstandingWork
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
-from partbox.supervisor.job_pickling import VERSION
 from partbox.supervisor.loop import NodeLoop, Shutdown, WakePipe
-from partbox.supervisor.membership import Membership
+from partbox.supervisor.membership import VERSION, Membership
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.worker_pool import WorkerPool

@@ -235,9 +235,9 @@ def test_stop_before_start_is_fine():
     HttpServer(hello).stop()
 
 
-def test_without_the_http_extra_the_error_says_what_to_install(monkeypatch):
+def test_without_the_worker_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(PartboxError, match=r"needs uvicorn: pip install 'partbox\[http\]'"):
+    with pytest.raises(PartboxError, match=r"needs uvicorn: pip install 'partbox\[worker\]'"):
         HttpServer(hello).start()
 
 

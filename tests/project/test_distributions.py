@@ -71,6 +71,6 @@ def test_the_wheel_of_partbox_has_dangerous_statements_in_the_listed_places_only
 def test_partbox_and_the_lab_have_the_same_version_and_require_it_of_each_other():
     product, lab = (tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"] for name in (".", "lab"))
     assert product["version"] == lab["version"] == __version__
-    assert lab["dependencies"] == [f"partbox=={__version__}"]
+    assert lab["dependencies"] == [f"partbox[binary,worker]=={__version__}"]
     assert product["optional-dependencies"]["lab"] == [f"partbox-lab=={__version__}"]
     assert (ROOT / "LICENSE").read_bytes() == (ROOT / "lab" / "LICENSE").read_bytes()
