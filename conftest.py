@@ -265,8 +265,8 @@ def _offspring() -> set[str]:
 
 def _children() -> list[int]:
     """The kernel's own lists, where it keeps them: to look at every process of the machine takes long."""
-    lists = [task / "children" for task in Path("/proc/self/task").iterdir()]
     try:
+        lists = [task / "children" for task in Path("/proc/self/task").iterdir()]
         return [int(pid) for each in lists for pid in each.read_text().split()]
     except OSError:  # a thread has ended meanwhile, or there are no such lists
         return [child.pid for child in psutil.Process().children()]

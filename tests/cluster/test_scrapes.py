@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from linux import reads_proc
 from node import PATIENCE, Node
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
@@ -248,6 +249,7 @@ def test_a_taken_http_address_is_a_one_line_error_and_starts_nothing(cluster):
     assert cluster.owners.instances() == {}
 
 
+@reads_proc
 def test_a_node_does_not_listen_for_http_unless_it_is_asked_to(cluster):
     node = cluster.node("one")
     cluster.balanced(1)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from linux import reads_proc
 from node import Node
 from waiting import eventually
 
@@ -33,6 +34,7 @@ def test_a_closed_terminal_lets_running_handlers_finish(cluster):
 
 
 @pytest.mark.thorough
+@reads_proc
 def test_under_nohup_a_closed_terminal_changes_nothing(cluster):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -80,6 +82,7 @@ print(signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before)
 """
 
 
+@reads_proc
 def test_the_first_spawned_process_is_protected_from_signals_from_its_start_too():
     done = subprocess.run([sys.executable, "-c", BORN], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["True"] * 3

@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import psycopg
 import pytest
 from waiting import eventually
 
 from partbox import Outbox
+from partbox.embedded import processes
 
 SHOP = """
 import json, os
@@ -80,7 +80,7 @@ def test_a_suspended_supervisor_gives_no_sign_of_life_until_it_goes_on(tmp_path,
     manager.hear("READY", "1")
     manager.hear("WATCHDOG", "1")
     process.send_signal(signal.SIGSTOP)
-    eventually(lambda: "(stopped)" in Path(f"/proc/{process.pid}/status").read_text())
+    eventually(lambda: processes.is_stopped(process.pid))
     manager.nothing_left()
     assert manager.next(1.2) is None, "two times what the watchdog allows"
     process.send_signal(signal.SIGCONT)

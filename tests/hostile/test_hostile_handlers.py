@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import tracemalloc
 import warnings
@@ -152,8 +153,7 @@ def whole():
 
 
 def _odd_folder(event):
-    folder = os.path.realpath(f"/proc/self/cwd/gone-{os.getpid()}")
-    os.mkdir(folder)
+    folder = tempfile.mkdtemp()
     os.chdir(folder)
     os.rmdir(folder)
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import orjson
@@ -357,7 +358,7 @@ def test_every_file_is_synced_before_its_name_and_then_the_name(
     fsync, rename = os.fsync, os.rename
 
     def synced(handle: int) -> None:
-        steps_taken.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
+        steps_taken.append("folder" if S_ISDIR(os.fstat(handle).st_mode) else "file")
         fsync(handle)
 
     def renamed(old: Any, new: Any) -> None:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from desk import Desk
 from large import slow_line, write_large
+from linux import reads_proc
 from waiting import eventually
 
 from partbox.worker.engine.engine import Engine
@@ -117,6 +118,7 @@ print("all")
 """
 
 
+@reads_proc
 def test_a_backlog_larger_than_the_memory_of_the_process_is_delivered(dsn: str, conn: Conn) -> None:
     """As under the limit of a cgroup, whose processes would be killed, started again and killed again."""
     for number in range(30):
