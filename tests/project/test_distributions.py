@@ -1,5 +1,6 @@
 """The wheels of partbox and of its lab: what is in each, and what may not be in that of partbox."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -66,6 +67,15 @@ def test_the_wheel_of_partbox_has_no_file_of_the_lab_and_the_wheel_of_the_lab_ha
 def test_the_wheel_of_partbox_has_dangerous_statements_in_the_listed_places_only(wheels):
     found = {name for name, text in pieces(wheels[0]) if DANGEROUS.search(text.lower())}
     assert sorted(found) == sorted(EXCEPTIONS)
+
+
+def test_the_wheel_of_partbox_holds_the_list_of_what_it_requires(wheels):
+    listed = json.loads(wheels[0].read(f"partbox-{__version__}.dist-info/sboms/partbox.cdx.json"))
+    root = listed["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("partbox", __version__), "run scripts/build"
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    said = {each["description"].partition(": ")[2] for each in listed["components"]}
+    assert said == {*wanted}, "run scripts/build"
 
 
 def test_partbox_and_the_lab_have_the_same_version_and_require_it_of_each_other():

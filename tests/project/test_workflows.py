@@ -30,6 +30,14 @@ def test_every_script_that_a_workflow_runs_exists():
     assert [each for each in commands if not (ROOT / each).is_file()] == []
 
 
+def test_every_action_is_pinned_by_its_commit_with_its_version_beside_it():
+    """zizmor, which scripts/check runs, looks for the hash; Renovate reads the version."""
+    used = [line for text in WORKFLOWS.values() for line in re.findall(r"uses: (.*)", text)]
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+    assert len({line.split("@")[0] for line in used}) == len({*used}), "one version of each"
+
+
 def test_workflows_have_read_permission_only_and_a_job_that_writes_says_so():
     for text in WORKFLOWS.values():
         workflow = yaml.safe_load(text)
