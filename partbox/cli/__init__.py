@@ -17,24 +17,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         standard_streams.repair_streams()
     standard_streams.reopen_streams()
-    try:
+    with _exit_without_library():
         with _speed_up_imports():
             run = _load_command(typed, hides_secrets=arguments is None)
         with standard_streams.flush_output():
             run()
-    except ImportError as error:
-        from partbox.platform import describe_missing
-
-        if (line := describe_missing(error)) is None:
-            raise
-        sys.exit(f"partbox: error: {line}")
 
 
 def command() -> Any:
     """Return the complete partbox command line as a click command."""
-    from partbox.cli import program
+    with _exit_without_library():
+        from partbox.cli import program
 
-    return program.build_command()
+        return program.build_command()
 
 
 def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], NoReturn]:
@@ -49,6 +44,19 @@ def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], 
     from partbox.cli import program
 
     return program.load_command(typed)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _exit_without_library() -> Iterator[None]:
+    # The process exits with one line if a library of the extra `worker` is not installed.
+    try:
+        yield
+    except ImportError as error:
+        from partbox.platform import describe_missing
+
+        if (line := describe_missing(error)) is None:
+            raise
+        sys.exit(f"partbox: error: {line}")
 
 
 @contextmanager

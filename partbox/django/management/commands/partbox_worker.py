@@ -5,7 +5,6 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils.autoreload import get_child_arguments
 
-from partbox.cli.shell.reload import is_inner, run_reloading
 from partbox.django.loading import TARGET
 from partbox.django.running import ForwardedCommand
 
@@ -18,6 +17,9 @@ class Command(ForwardedCommand):
     def handle(self, *arguments: Any, **options: Any) -> None:
         if options.get("partbox_reload") and not settings.DEBUG:
             raise CommandError("--reload is for development: it needs DEBUG = True")
-        if options.get("partbox_reload") and not is_inner():
-            sys.exit(run_reloading(get_child_arguments(), settings.SETTINGS_MODULE))
+        if options.get("partbox_reload"):
+            from partbox.cli.shell.reload import is_inner, run_reloading
+
+            if not is_inner():
+                sys.exit(run_reloading(get_child_arguments(), settings.SETTINGS_MODULE))
         super().handle(*arguments, **options)
