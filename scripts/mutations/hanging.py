@@ -31,7 +31,7 @@ MUTATIONS = (
         "alone-for-ever",
         "An accused event whose handler hangs would keep all other suspects of its process waiting.",
         "partbox/worker/engine/poison.py",
-        "return any(now < each.alone_until or not each.row.is_charged for each in rows)",
+        "return any(self._now < each.alone_until or not each.row.is_charged for each in rows)",
         "return any(True for each in rows)",
         ("tests/worker/engine/test_charges.py::test_a_suspect_that_hangs_keeps_the_others_waiting_for_a_bounded_time",),
     ),
@@ -39,8 +39,8 @@ MUTATIONS = (
         "beside-an-unsaved-end",
         "A death would accuse a suspect that has ended well and is not saved yet.",
         "partbox/worker/engine/poison.py",
-        "return any(now < each.alone_until or not each.row.is_charged for each in rows)",
-        "return any(now < each.alone_until for each in rows)",
+        "return any(self._now < each.alone_until or not each.row.is_charged for each in rows)",
+        "return any(self._now < each.alone_until for each in rows)",
         (
             "tests/worker/engine/test_charges.py"
             "::test_a_suspect_that_has_ended_keeps_an_accused_one_waiting_until_its_save",

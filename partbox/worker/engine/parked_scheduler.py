@@ -121,10 +121,11 @@ class ParkedScheduler:
 
     # Trials end with saves and with handlers.
     @under_lock
-    def wake_trials(self) -> None:
+    def wake_trials(self, now: float) -> None:
         """Schedule the events that may have killed a process and whose turn to run has come."""
         # The events are parked.
         # An attempt is saved for each of these suspects before it runs (it is charged).
+        self._state.charges.advance_clock(now)
         self._state.wake_next_trials()
 
     # Each trial is taken once.
@@ -146,6 +147,7 @@ class ParkedScheduler:
         at = self._state.find_next_wakeup()
         if at is None or at > now:
             return [], 0
+        self._state.charges.advance_clock(now)
         left = self._budget.count_free_bytes(self._state.partitions.values())
         return (self._take_woken(now, min(most, self._budget.count_fitting(left))) if left > 0 else []), left
 
@@ -294,6 +296,7 @@ class ParkedScheduler:
         """Return the queried rows whose events may run now, and True if all of the events may run."""
         # The rows are from the query for due rows. A row that was parked and saved during the query is in memory
         # already, and is left out.
+        self._state.charges.advance_clock(now)
         early_ids = set(asked.early_ids)
         for number, partition in asked.partitions.items():
             for id in asked.early_ids:

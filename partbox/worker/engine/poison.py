@@ -7,7 +7,6 @@ beside it, so from then on only the attempts of the culprit rise. A handler that
 turns in this way, so a charged row stays alone for a bounded time, which doubles with its attempts."""
 
 from collections.abc import Callable, Collection, Iterator
-from time import monotonic
 from typing import NamedTuple
 
 from partbox.protocol.parking import ParkedRow
@@ -55,6 +54,8 @@ class Charges:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        # Monotonic seconds.
+        self._now = 0.0
         # Rows that run, or have ended and are not saved.
         self._charged_rows: list[_ChargedRow] = []
         self._accused_keys: dict[_WaitingKey, None] = {}
@@ -63,6 +64,10 @@ class Charges:
         self.list_waiting_ids: Callable[[], Collection[int]] = tuple
         # Partitions with waiting suspects that block nothing, and whether one of them is accused.
         self.keyless_partitions: dict[int, bool] = {}
+
+    def advance_clock(self, now: float) -> None:
+        """Set the clock by which a charged row stays alone to `now` (monotonic seconds)."""
+        self._now = max(now, self._now)
 
     @property
     def has_waiting(self) -> bool:
@@ -82,7 +87,7 @@ class Charges:
         free = not self._accused_keys and not any(self.keyless_partitions.values()) and self._count_room() > 0
         if not self._has_row_alone() if row.is_accused else free:
             deaths = row.attempts - 1 if row.is_accused else 0
-            until = monotonic() + min(MOST_ALONE_SECONDS, ALONE_SECONDS * 2 ** min(deaths, 10))
+            until = self._now + min(MOST_ALONE_SECONDS, ALONE_SECONDS * 2 ** min(deaths, 10))
             self._charged_rows.append(_ChargedRow(row, partition, partition.incarnation, row.is_accused, until))
             row.start_trial()
             return True
@@ -120,9 +125,8 @@ class Charges:
     def _has_row_alone(self, *, accused_only: bool = False) -> bool:
         # True if a charged row keeps others from running: an accused row any other, and each charged row the accused.
         # One that has ended does so until its outcome is saved, because a death before would accuse it.
-        now = monotonic()
         rows = (each for each in self._charged_rows if each.was_accused or not accused_only)
-        return any(now < each.alone_until or not each.row.is_charged for each in rows)
+        return any(self._now < each.alone_until or not each.row.is_charged for each in rows)
 
     def _count_room(self) -> int:
         if self._has_row_alone(accused_only=True):

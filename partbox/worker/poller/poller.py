@@ -219,7 +219,7 @@ class Poller:
         due = set[int]()
         if self._is_tick_due():
             due.update(self._tick(conn))
-            self._engine.parked_scheduler.wake_trials()
+            self._engine.parked_scheduler.wake_trials(time.monotonic())
             self._write_reports(conn)
         due.update(self._engine.parked_scheduler.take_keyless())
         self._fetch_due_rows(conn, due)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol.parking import ParkedRow, RowState, Suspicion
-from partbox.worker.engine import poison
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.poison import MAX_UNSAVED, Charges
 
@@ -55,26 +54,25 @@ def test_an_accused_suspect_waits_for_all_others_and_all_others_wait_for_it():
     assert admitted(charges, accused, row(3)) == [True, False]
 
 
-def test_a_suspect_that_hangs_keeps_the_others_waiting_for_a_bounded_time(monkeypatch):
+def test_a_suspect_that_hangs_keeps_the_others_waiting_for_a_bounded_time():
     """It doubles with each death, so that a slow killer is alone for long enough in the end."""
     for deaths, seconds in ((1, 1.0), (2, 2.0), (5, 16.0), (40, 64.0)):
-        monkeypatch.setattr(poison, "monotonic", lambda: 100.0)
         charges, hanging, home = Charges(LIMIT), row(1, accused=True), partition()
         hanging.attempts = deaths
+        charges.advance_clock(100.0)
         assert admitted(charges, hanging, row(2, accused=True), row(3), of=home) == [True, False, False]
-        monkeypatch.setattr(poison, "monotonic", lambda seconds=seconds: 99.9 + seconds)
+        charges.advance_clock(99.9 + seconds)
         assert list(charges.take_next_trials()) == []
-        monkeypatch.setattr(poison, "monotonic", lambda seconds=seconds: 100.1 + seconds)
+        charges.advance_clock(100.1 + seconds)
         assert list(charges.take_next_trials()) == [(home, KEY)]
         assert admitted(charges, row(2, accused=True), row(3), of=home) == [True, False]
 
 
-def test_a_suspect_that_has_ended_keeps_an_accused_one_waiting_until_its_save(monkeypatch):
+def test_a_suspect_that_has_ended_keeps_an_accused_one_waiting_until_its_save():
     charges, first, home = Charges(LIMIT), row(1), partition()
-    monkeypatch.setattr(poison, "monotonic", lambda: 0.0)
     assert admitted(charges, first, of=home) == [True]
     end(home, first)
-    monkeypatch.setattr(poison, "monotonic", lambda: 1_000.0)
+    charges.advance_clock(1_000.0)
     assert admitted(charges, row(2, accused=True), of=home) == [False]
     home.parked.unsaved_deletions.clear()
     assert admitted(charges, row(2, accused=True), of=home) == [True]

@@ -319,7 +319,7 @@ def test_an_event_that_waits_for_a_permit_keeps_no_other_suspect_waiting_for_its
     assert engine.charges.list_waiting_ids() == {1}
     rows = {row.id: row for row in engine.partitions[5].parked.list_blocking()}
     assert (rows[2].state, rows[2].attempts, rows[2].is_suspect, rows[2].is_charged) == ("deferred", 0, True, False)
-    engine.parked_scheduler.wake_trials()
+    engine.parked_scheduler.wake_trials(0.0)
     assert come_back(engine, 0.2) == [3, 4]
     assert save(engine, 0.3) == [2, 3, 4]
 
