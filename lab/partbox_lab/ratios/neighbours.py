@@ -1,6 +1,6 @@
 """Print how long events of ordinary customers wait, from commit to handler: alone, and beside four bad ones.
 
-Run as `python -m partbox_lab.ratios.neighbours`. Of thousands of customers one fails every event and has a long
+Run as `python -m partbox_lab.ratios.neighbours`. One of thousands of customers fails every event and has a long
 backlog, one hangs, one has a backlog under a limit of two calls a second, and the endpoint of one is down. Meanwhile
 processes join, leave and are killed. At the end the four come back, and every event must have been delivered, each
 customer's in order. The last line is the p99 of the ordinary ones beside the four, divided by their p99 alone."""
@@ -28,7 +28,7 @@ from partbox_lab.sql import query
 
 CONNECTIONS = 100
 APART = 0.01  # seconds between two events of ordinary customers
-PROBES = 3_000  # events of ordinary customers, so many that each partition has some
+PROBES = 3_000  # events of ordinary customers: enough for each partition to have some
 APPLICATION = """
 import os
 import time
@@ -87,7 +87,7 @@ SMALL = TrialSizes(1_000, 20_000, 100, 2_000, 1_000, 15.0)
 
 
 class Trial:
-    """One run: a database, nodes of real processes, and what they have handled."""
+    """One run: a database, nodes of real processes, and the events that they have handled."""
 
     def __init__(self, dsn: str, place: Path, sizes: TrialSizes, seed: int) -> None:
         self.dsn, self.place, self.sizes, self.random = dsn, place, sizes, random.Random(seed)
@@ -145,7 +145,7 @@ class Trial:
             time.sleep(0.2)
 
     def plant(self, event_type: str, tenant: str, count: int, *, keys: int) -> None:
-        """Publish a backlog of one bad customer, whose events are of so many aggregates."""
+        """Publish a backlog of one bad customer, with this number of events and of aggregates."""
         values = {"type": event_type, "tenant": tenant, "at": time.time(), "keys": keys, "events": count}
         self.conn.execute(query("neighbours_plant", SCHEMA), values)
 
@@ -185,7 +185,7 @@ class Trial:
         ]
 
     def journal(self) -> list[tuple[str, int, float]]:
-        """Return what was handled, in the order of time: aggregate, number, seconds waited."""
+        """Return the handled events in the order of time: aggregate, number, seconds waited."""
         lines = [
             line for file in self.place.glob("journal-*") for line in file.read_text(encoding="utf-8").splitlines()
         ]
@@ -195,7 +195,7 @@ class Trial:
         ]
 
     def check_journal(self, expected: int) -> None:
-        """Exit unless each event was handled, those of an aggregate in order at their first time."""
+        """Exit unless each event was handled, the events of an aggregate in order at their first time."""
         last, seen = dict[str, int](), set[tuple[str, int]]()
         for key, number, _ in self.journal():
             if (key, number) not in seen:
