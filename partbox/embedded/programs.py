@@ -21,7 +21,7 @@ MACHINE: Final = (
     "opt/homebrew/opt/postgresql@*/bin",
     "usr/local/opt/postgresql@*/bin",
 )
-OLDEST: Final = 14
+OLDEST: Final = 15
 
 
 def find_binaries(pgdata: Path | None = None) -> Path:

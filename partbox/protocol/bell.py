@@ -80,7 +80,7 @@ def find_reason_off(wanted: str, *, pooled: bool, sequence: bool = True, prepare
     if pooled:
         return "workers are behind a pooler, which passes no notifications on: set `listen_dsn`"
     if not sequence:
-        return "there is no sequence `bell` that the worker's role may set (PostgreSQL 14 has none)"
+        return "the worker's role may not set the sequence `bell`"
     if prepared and wanted != "on":
         return (
             f"max_prepared_transactions = {prepared}, and a wake-up notification makes PREPARE TRANSACTION fail: set "

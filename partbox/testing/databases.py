@@ -2,7 +2,7 @@
 
 Restoring rows takes less CPU than cloning a database. If more than rows has changed, such as tables or settings, the
 database is dropped and the next test gets a fresh clone. Changes are found by PostgreSQL's counts of written rows, also
-those of the system catalogs. Without the rights to reset the counts, and on PostgreSQL 14, every test gets a clone."""
+those of the system catalogs. Without the rights to reset the counts, every test gets a clone."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,6 @@ from partbox.testing.sessions import Sessions
 # The system catalogs grow a little with each test, so a database is dropped after this many.
 MAX_USES = 200
 # The first server version whose sessions can report at once which rows they have written.
-COUNTING_VERSION = 150_000
 # Seconds for terminated sessions to end.
 DISCONNECT_TIMEOUT = 30.0
 CHECK_PAUSE = 0.001
@@ -218,7 +217,7 @@ class Shelf:
         """Restore the test database's rows. Return False if it cannot be used again."""
         # That is so if more than rows has changed.
         self._wait_disconnected(database)
-        if self._admin.info.server_version < COUNTING_VERSION or self._settings(database) != database.settings:
+        if self._settings(database) != database.settings:
             return False
         assert self._snapshot is not None
         if self._kept_sessions is not None:

@@ -228,7 +228,7 @@ MUTATIONS = (
     ),
     Mutation(
         "everybody-is-nobody",
-        "PUBLIC is no role, so as PostgreSQL 14 makes a database nobody would be warned of it.",
+        "PUBLIC is no role, so of a database that PostgreSQL 14 made nobody would be warned of it.",
         "sql/queries/doctor.sql",
         "where a.grantee = 0::oid\n",
         "where false\n",

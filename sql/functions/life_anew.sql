@@ -16,10 +16,6 @@ declare
 begin
     for attempt in 1 .. 2 loop
         life := to_regclass(format('%I.life', {schema_name}));
-        -- PostgreSQL 14 has no such sequence.
-        if life is null then
-            return false;
-        end if;
         begin
             perform pg_sequence_last_value(life);
             return false;

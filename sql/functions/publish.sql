@@ -27,7 +27,7 @@ declare
     keyed   text := nullif(aggregate_id, '__NOT_GIVEN__');
     part    smallint := {schema}.partition_of(coalesce(keyed, new_id::text));
     texts   json := headers::text::json;
-    bell    oid := to_regclass({bell});  -- null before PostgreSQL 15
+    bell    oid := to_regclass({bell});
     problem text := {schema}.publish_problem(
         event_type, payload, aggregate_type, aggregate_id, tenant_id, texts, available_at, deliver_after, idempotency_key);
 begin

@@ -9,7 +9,7 @@
 -- subscriptions. The number changes with every row of `subscription`, and what lets cursors go back changes one. It changes
 -- with the server's incarnation too, because a crash may lose saves that did not wait for the disk, and behind a pooler a purge
 -- goes on after it. So a step that finds the same number uses the bounds of the step before, which are at most too low: cursors
--- have only gone forward. Where the incarnation is not known, as on PostgreSQL 14, each step finds the bounds itself.
+-- have only gone forward. Where the incarnation is not known, as before a worker sets it, each step finds the bounds itself.
 --
 -- A record can be deleted if its id is at most least(floor_id, last_id) of every subscription, no aggregate of its partition
 -- has records from a lower id on that wait in the log without rows (table `spill`), and no subscription has parked the record,

@@ -8,6 +8,7 @@ grant usage on schema {schema} to {role};
 grant insert (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
               content_type, headers, available_at, occurred_at) on {schema}.record to {role};
 grant usage on sequence {schema}.record_id_seq to {role};
+grant select on sequence {schema}.bell to {role};
 grant insert (key, event_id), select (key) on {schema}.idempotency to {role};
 grant execute on function
     {schema}.publish(text, json, text, text, text, anycompatible, timestamptz, interval, text),
@@ -16,14 +17,3 @@ grant execute on function
     {schema}.publish_problem(text, json, text, text, text, json, timestamptz, interval, text),
     {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer),
     {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text, text) to {role};
-
--- PostgreSQL 14 has no sequence `bell`. The role's name is passed as a setting, because the name may contain characters that
--- would end the quoted text of the block.
-select set_config('partbox.granted', {role_name}, true);
-do $$
-begin
-    if to_regclass(quote_ident({schema_name}) || '.bell') is not null then
-        execute format('grant select on sequence %I.bell to %I', {schema_name}, current_setting('partbox.granted'));
-    end if;
-end
-$$;

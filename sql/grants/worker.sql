@@ -15,6 +15,7 @@ grant update (paused_at) on {schema}.subscription to {role};
 grant select, update on {schema}.archiving to {role};
 grant select on {schema}.record_status, {schema}.backlog, {schema}.dead, {schema}.delivery to {role};
 grant select on sequence {schema}.record_id_seq to {role};
+grant select, update on sequence {schema}.life, {schema}.bell to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};
 grant select, insert (subscription, node, hostname, pid, version, lease, supervisor, reads_spills),
@@ -58,17 +59,3 @@ grant execute on function
     {schema}.segment_holds(bigint, bigint, timestamptz), {schema}.segment_add(bigint, bigint),
     {schema}.segment_exclude(bigint, bigint), {schema}.segment_prove(), {schema}.segment_empty(bigint, float8),
     {schema}.segment_detach(bigint), {schema}.segment_drop() to {role};
-
--- PostgreSQL 14 has no sequences `life` and `bell`. The role's name is passed as a setting, because the name may contain
--- characters that would end the quoted text of the block.
-select set_config('partbox.granted', {role_name}, true);
-do $$
-begin
-    if to_regclass(quote_ident({schema_name}) || '.life') is not null then
-        execute format('grant select, update on sequence %I.life to %I', {schema_name}, current_setting('partbox.granted'));
-    end if;
-    if to_regclass(quote_ident({schema_name}) || '.bell') is not null then
-        execute format('grant select, update on sequence %I.bell to %I', {schema_name}, current_setting('partbox.granted'));
-    end if;
-end
-$$;

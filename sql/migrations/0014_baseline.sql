@@ -173,7 +173,7 @@ select 'marker_oids', m.tableoid::text || ' ' || to_regclass(quote_ident({schema
   from {schema}.meta m
  where m.key = 'marker';
 
--- Two sequences: neither must be a row that is locked. Before PostgreSQL 15 none can be unlogged, and there are none.
+-- Two sequences: neither must be a row that is locked.
 -- `life`: ids and transaction ids that were lost with a tail of the WAL are given out again, so what a worker remembers of them
 -- must not outlive the server's life; and behind a pooler its connection may. An unlogged sequence does not: it is reset by a
 -- crash, by the promotion of a standby and by a restore from a base backup, and stays over a clean restart. Workers set it to
@@ -182,14 +182,8 @@ select 'marker_oids', m.tableoid::text || ' ' || to_regclass(quote_ident({schema
 -- rings, by NOTIFY. It is logged: a standby that is promoted before its first restartpoint after an unlogged sequence was made
 -- cannot read that one ("bad magic number"), and every publish reads this one. Setting it writes some 100 bytes of WAL, about
 -- once a second while workers sleep, and nobody waits for the disc to have it.
-do $$
-begin
-    if current_setting('server_version_num')::integer >= 150000 then
-        execute format('create unlogged sequence %I.life as bigint', {schema_name});
-        execute format('create sequence %I.bell as bigint', {schema_name});
-    end if;
-end
-$$;
+create unlogged sequence {schema}.life as bigint;
+create sequence {schema}.bell as bigint;
 
 insert into {schema}.subscription (name) values ('default');
 insert into {schema}.partition (subscription, partition, snapshot, last_id, floor_id)

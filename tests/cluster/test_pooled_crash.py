@@ -62,8 +62,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 @pytest.fixture
 def pgbouncer(own_server: OwnServer) -> Iterator[PgBouncer]:
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
-        if conn.info.server_version < 150000:
-            pytest.skip("PostgreSQL 14 has no unlogged sequences")
         for setting in UNFLUSHED:
             conn.execute(f"alter system set {setting}")
         conn.execute("select pg_reload_conf()")

@@ -82,8 +82,6 @@ def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(prom
 def test_an_incarnation_sequence_that_cannot_be_read_is_made_anew(own_server: OwnServer) -> None:
     """The test puts another relation's page in its place; some versions leave a page as bad after a promotion."""
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
-        if conn.info.server_version < 150000:
-            pytest.skip("PostgreSQL 14 has no unlogged sequences")
         row = conn.execute(
             "select current_setting('data_directory'), pg_relation_filepath('partbox.life'),"
             " pg_relation_filepath('partbox.meta_pkey')"
@@ -108,8 +106,6 @@ def test_an_incarnation_sequence_that_cannot_be_read_is_made_anew(own_server: Ow
 
 def test_a_migration_remakes_the_incarnation_sequence_that_a_promotion_left_unreadable(promoted: str) -> None:
     with psycopg.connect(promoted, autocommit=True) as conn:
-        if conn.info.server_version < 150000:
-            pytest.skip("PostgreSQL 14 has no unlogged sequences")
         rights = "select relacl from pg_class where oid = 'other.life'::regclass"
         conn.execute("grant select on other.life to public")
         before = conn.execute(rights).fetchone()

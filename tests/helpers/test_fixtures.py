@@ -57,14 +57,6 @@ def shelf(server: Server, template: str) -> Iterator[Shelf]:
     shelf.close()
 
 
-@pytest.fixture
-def restoring(shelf: Shelf) -> Shelf:
-    """The same, where it restores databases in place."""
-    with psycopg.connect(shelf.dsn) as conn:
-        server_versions.counts_at_once(conn)
-    return shelf
-
-
 def state(dsn: str) -> tuple[Any, ...]:
     """The state that migrations leave: rows, sequences, what is known of tables for plans, and who is there."""
     with psycopg.connect(dsn, autocommit=True) as conn:
@@ -118,8 +110,8 @@ CHANGES = {
 }
 
 
-def test_a_database_is_reset_in_place_to_its_state_after_migrations(restoring: Shelf) -> None:
-    dsn = restoring.lend()
+def test_a_database_is_reset_in_place_to_its_state_after_migrations(shelf: Shelf) -> None:
+    dsn = shelf.lend()
     before = state(dsn)
     for _ in range(2):
         with psycopg.connect(dsn) as conn:
@@ -128,11 +120,11 @@ def test_a_database_is_reset_in_place_to_its_state_after_migrations(restoring: S
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute("select nextval('partbox.record_id_seq') from generate_series(1, 50)")
             conn.execute("update partbox.partition set epoch = 8")
-        restoring.take_back()
+        shelf.take_back()
         with left, pytest.raises(psycopg.OperationalError):
             left.execute("select 1")
-        assert (restoring.lend(), state(dsn)) == (dsn, before)
-    assert restoring.clones == 1
+        assert (shelf.lend(), state(dsn)) == (dsn, before)
+    assert shelf.clones == 1
 
 
 def test_the_next_test_gets_a_fresh_database_if_more_than_rows_has_changed(shelf: Shelf) -> None:
@@ -149,20 +141,20 @@ def test_the_next_test_gets_a_fresh_database_if_more_than_rows_has_changed(shelf
             pytest.fail(f"{what}: {psycopg.connect(used)}")
 
 
-def test_a_test_may_end_every_session_of_the_server(restoring: Shelf) -> None:
-    dsn = restoring.lend()
+def test_a_test_may_end_every_session_of_the_server(shelf: Shelf) -> None:
+    dsn = shelf.lend()
     with psycopg.connect(dsn, autocommit=True) as conn:
         everybody = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"
         conn.execute(f"{everybody} and backend_type = 'client backend'")
-    restoring.take_back()
-    assert restoring.lend() == dsn
+    shelf.take_back()
+    assert shelf.lend() == dsn
 
 
-def test_a_late_session_in_a_database_that_was_reset_does_not_meet_the_next_test(restoring: Shelf) -> None:
-    used = restoring.lend()
-    restoring.take_back()
+def test_a_late_session_in_a_database_that_was_reset_does_not_meet_the_next_test(shelf: Shelf) -> None:
+    used = shelf.lend()
+    shelf.take_back()
     with psycopg.connect(used) as ghost:
-        assert restoring.lend() != used
+        assert shelf.lend() != used
         with pytest.raises(psycopg.OperationalError):
             ghost.execute("select 1")
 

@@ -46,8 +46,6 @@ def test_the_xid_is_drawn_before_the_id(conn: psycopg.Connection[Any], log: str)
     _watch(conn, log)
     wrong = []
     for form, statement in FORMS.items():
-        if form == "MERGE" and conn.info.server_version < 150000:
-            continue  # it came with PostgreSQL 15
         before = len(_drawn(conn))
         try:
             conn.execute(sql.SQL(statement).format(log=sql.Identifier("partbox", log)))  # type: ignore[arg-type]

@@ -13,8 +13,6 @@ from partbox_lab.sql import query
 Conn = Connection[Any]
 Row = tuple[Any, ...]
 
-# The first version in which a session can flush its statistics at once.
-FLUSHES = 150_000
 ITERSIZE = 10_000  # rows per fetch
 
 
@@ -259,8 +257,7 @@ def textbook_page(conn: Conn, schema: str) -> int:
 
 def _flush(conn: Conn, schema: str) -> None:
     """Make the server count everything that this session has done."""
-    if conn.info.server_version >= FLUSHES:
-        conn.execute(query("bench_flush", schema), {})
+    conn.execute(query("bench_flush", schema), {})
 
 
 def _number(conn: Conn, name: str, schema: str, **values: Any) -> float:

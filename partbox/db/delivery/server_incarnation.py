@@ -29,7 +29,7 @@ class Incarnation(NamedTuple):
 
 REPLACED_TEXT = "the server has crashed or was replaced since this session began: data read before is no longer valid"
 UNKNOWN_INCARNATION = Incarnation(None, None)
-"""The incarnation of a server that has none: PostgreSQL 14, or a role that may not set the sequence."""
+"""The incarnation of a server for a role that may not set the sequence."""
 
 
 def read_incarnation(conn: Conn, schema: str) -> Incarnation:

@@ -86,7 +86,7 @@ def build_grants(schema: str, roles: Roles) -> Iterator[compose.Composed]:
 
 def _build_grant(name: str, schema: str, role: str = "") -> compose.Composed:
     text = (sql_folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
-    return compose_text(text, schema, role=compose.Identifier(role), role_name=compose.Literal(role))
+    return compose_text(text, schema, role=compose.Identifier(role))
 
 
 def _is_role_name(name: str) -> bool:

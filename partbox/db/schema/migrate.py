@@ -35,7 +35,7 @@ from partbox.text.dsn import strip_text
 from partbox.text.wording import format_command, format_quoted_names
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
-_OLDEST_SERVER = 140000  # PostgreSQL 14
+_OLDEST_SERVER = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +324,9 @@ def _refuse_older(version: SchemaVersion, schema: str) -> None:
 
 def _check_server(conn: Conn) -> None:
     # The server must be new enough for partbox and the database encoded in UTF8. Raise `SchemaError` otherwise.
-    if conn.info.server_version < _OLDEST_SERVER:
-        raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
+    major = conn.info.server_version // 10_000
+    if major < _OLDEST_SERVER:
+        raise SchemaError(f"partbox needs PostgreSQL {_OLDEST_SERVER} or newer, this server is {major}")
     encoding = conn.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SchemaError(

@@ -78,7 +78,7 @@ def search_path(case: Case) -> Iterator[Symptom]:
 
     PostgreSQL prefers a function with exactly matching arguments to its own, so these roles can run code as that role:
     in transactional handlers, behind a pooler, and in other programs. Sessions of partbox do not use the `search_path`.
-    PostgreSQL 14 lets all roles create in `public`."""
+    PostgreSQL 14 let all roles create in `public`, and a database that comes from it still does."""
     for each in case.evidence.path:
         if not each.creators:
             continue

@@ -22,12 +22,6 @@ NONE = "select setval('partbox.life', 1, false)"
 LAST = "select pg_sequence_last_value('partbox.life'::regclass)"
 
 
-@pytest.fixture(autouse=True)
-def _able(conn):
-    if conn.info.server_version < 150000:
-        pytest.skip("PostgreSQL 14 has no unlogged sequences")
-
-
 @pytest.fixture
 def session(dsn):
     with connect(dsn, lease=6) as session:
@@ -109,15 +103,3 @@ def test_a_worker_role_can_begin_an_incarnation_and_works_without_one_if_it_may_
             conn.execute(NEW)
             look(own)
             poll(own)
-
-
-def test_a_schema_without_the_incarnation_sequence_still_works(session, dsn, conn):
-    """PostgreSQL 14, or one that has been upgraded from it."""
-    conn.execute("drop sequence partbox.life")
-    with connect(dsn, lease=6) as own:
-        use_raw_loaders(own)
-        assert server_incarnation.read_incarnation(own, SCHEMA) == UNKNOWN_INCARNATION
-        server_incarnation.note_incarnation(own, UNKNOWN_INCARNATION)
-        look(own)
-        me, epoch = owning(conn)
-        assert cursors.save(own, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, None, None, None, False)])[0] == {3}

@@ -12,7 +12,6 @@ from forked_commands import shared
 from ownership import SCHEMA, background, blocked, join, save, saving, seize, worker
 from psycopg.errors import QueryCanceled
 from purgeable import DAY, Conn, Planted, many
-from server_versions import counts_at_once
 from waiting import eventually
 
 from partbox.db.delivery.proof import lower_cursors_sql
@@ -93,7 +92,6 @@ def test_a_purge_step_among_many_attempts_reads_only_its_own_range_of_ids(conn):
 @pytest.mark.parametrize("kind", ["attempt", "keys"])
 def test_the_steps_of_a_purge_read_each_row_about_once(conn, kind):
     """Each step sorted the rows of a thousand blocks to find the first ones: 100,000 attempts were read 100 times."""
-    counts_at_once(conn)
     rows = 20_000
     conn.execute(OTHERS[kind].replace("2000", str(rows)).replace("g % 2", "1").encode())
     conn.execute("insert into partbox.meta (key, value) values ('purged_id', %s)", [str(rows)])
@@ -153,7 +151,6 @@ def test_a_record_from_the_future_does_not_hide_purgeable_records_above(conn, pl
 
 
 def test_young_records_are_not_read_to_the_end(conn, planted):
-    counts_at_once(conn)
     many(conn, 5_000, partitions=1, days=0)
     planted.consume(5_000)
     conn.execute("select pg_stat_force_next_flush()")
@@ -166,10 +163,7 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
 
 
 def test_a_purge_reads_the_cursors_of_many_subscriptions_once_and_not_in_every_step(conn, planted):
-    if conn.info.server_version < 150000:
-        pytest.skip("PostgreSQL 14 has no sequence `life`")
     conn.execute("select setval('partbox.life', 1)")
-    counts_at_once(conn)
     for number in range(20):
         planted.subscribe(f"number-{number}")
         planted.consume(2_000, subscription=f"number-{number}")
@@ -196,8 +190,7 @@ def test_a_purge_reads_the_cursors_of_many_subscriptions_once_and_not_in_every_s
 @pytest.mark.parametrize("moved", ["created", "replayed", "replayed and paused", "read again", "lost in a crash"])
 def test_a_step_keeps_what_a_subscription_needs_since_the_step_before(conn, planted, outbox, moved, dry_run):
     """The bounds of the step before count only if no cursor has gone back, and no subscription has begun."""
-    if conn.info.server_version >= 150000:
-        conn.execute("select setval('partbox.life', 1)")
+    conn.execute("select setval('partbox.life', 1)")
     many(conn, 200, partitions=1)
     planted.subscribe("audit")
     planted.consume(200)
@@ -218,8 +211,7 @@ def test_a_step_keeps_what_a_subscription_needs_since_the_step_before(conn, plan
             conn.execute(lower_cursors_sql(SCHEMA, 101).encode())
         case _:
             conn.execute("update partbox.partition set floor_id = 100, last_id = 100 where subscription = 'audit'")
-            if conn.info.server_version >= 150000:
-                conn.execute("select setval('partbox.life', 2)")
+            conn.execute("select setval('partbox.life', 2)")
     assert steps.run_step(conn, "records", SCHEMA, first.next_place, **limits).deleted == 0
 
 

@@ -200,6 +200,12 @@ def _set_versions(conn: psycopg.Connection[Any], newest: int, breaking: int) -> 
     conn.execute("update partbox.meta set value = %s where key = 'breaking_version'", (str(breaking),))
 
 
+def test_a_server_that_is_too_old_is_refused_in_one_line(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partbox.db.schema.migrate._OLDEST_SERVER", 99)
+    with pytest.raises(SchemaError, match=r"^partbox needs PostgreSQL 99 or newer, this server is \d\d$"):
+        migrate(dsn, "other")
+
+
 def test_a_database_that_is_not_utf8_is_refused(server: Server) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute("create database latin encoding 'LATIN1' locale 'C' template template0")

@@ -226,8 +226,7 @@ def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(owner: Owner)
 
 def test_a_poll_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner) -> None:
     bell_sequence = bell.find_bell_sequence(conn, SCHEMA)
-    if bell_sequence is None:
-        pytest.skip("there is no bell before PostgreSQL 15")
+    assert bell_sequence is not None
     owner.read_all(5)
     owner.conn.bell = bell_sequence.sequence
 

@@ -40,8 +40,6 @@ def up(conn: Conn) -> Callable[[], None]:
 
     Not once, for a second: a test may take longer on a busy machine.
     """
-    if conn.info.server_version < 150000:
-        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
     raised = UP.removeprefix("select")
     conn.execute(
         f"create function asleep() returns trigger language plpgsql as $$ begin perform {raised}; return new; end $$"
@@ -283,9 +281,8 @@ def test_events_are_published_without_the_sequence_of_the_bell_or_the_right_to_r
     dsn: str, conn: Conn, rung: Callable[[], list[str]], lacks: str
 ) -> None:
     with cast_of(dsn) as cast:
-        if conn.info.server_version >= 150000:
-            conn.execute(UP)
-            conn.execute(lacks.format(cast.publisher))
+        conn.execute(UP)
+        conn.execute(lacks.format(cast.publisher))
         outbox = Outbox(cast.of("publisher"))
         with outbox.transaction() as tx:
             outbox.publish(tx, ONE)

@@ -101,8 +101,6 @@ def test_a_worker_that_cannot_read_still_receives_its_notifications(
     desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, heard: list[str], trouble: str
 ) -> None:
     desk = desk_with(bell="on")
-    if desk.conn.info.server_version < 150000:
-        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
     desk.outbox.on("Counted")(desk.note)
     failed = threading.Event()
     with desk.outbox.worker():

@@ -29,13 +29,6 @@ Conn = psycopg.Connection[Any]
 MINE, OTHER = 5, 6
 
 
-@pytest.fixture
-def rings(conn: Conn) -> None:
-    """For tests of a bell that is on."""
-    if conn.info.server_version < 150000:
-        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
-
-
 class Bedroom:
     """A worker's pacer and listener, on a connection as the poller has; it owns the partition MINE."""
 
@@ -104,7 +97,7 @@ def say(conn: Conn, payload: str) -> None:
 
 
 def test_an_idle_worker_is_woken_by_a_publisher(
-    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+    desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
     hear = Listener.handle_notification
@@ -123,7 +116,7 @@ def test_an_idle_worker_is_woken_by_a_publisher(
 
 
 def test_every_event_is_delivered_though_every_ring_of_the_bell_is_lost(
-    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+    desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hear = Listener.handle_notification
     monkeypatch.setattr(
@@ -140,7 +133,7 @@ def test_every_event_is_delivered_though_every_ring_of_the_bell_is_lost(
             eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
 
 
-def test_a_worker_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+def test_a_worker_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn) -> None:
     with bedroom(dsn) as sleeper:
         assert flag(conn) is None
         sleeper.is_hearing()
@@ -154,7 +147,7 @@ def test_a_worker_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn:
         eventually(up)
 
 
-def test_a_ring_wakes_a_worker_only_for_its_own_partitions(dsn: str, conn: Conn, rings: None) -> None:
+def test_a_ring_wakes_a_worker_only_for_its_own_partitions(dsn: str, conn: Conn) -> None:
     with bedroom(dsn) as sleeper:
         sleeper.is_hearing()
         for payload in (str(MINE), "*", RING_BACK):
@@ -175,7 +168,7 @@ def test_a_ring_wakes_a_worker_only_for_its_own_partitions(dsn: str, conn: Conn,
 
 
 def test_an_awake_worker_lowers_the_flag_that_busy_publishers_find_up_and_sleeping_workers_wake(
-    dsn: str, conn: Conn, rings: None
+    dsn: str, conn: Conn
 ) -> None:
     with bedroom(dsn) as sleeper, bedroom(dsn) as awake:
         sleeper.is_hearing()
@@ -194,7 +187,7 @@ def test_an_awake_worker_lowers_the_flag_that_busy_publishers_find_up_and_sleepi
 
 
 def test_raising_the_flag_does_not_shorten_what_another_worker_has_raised(
-    dsn: str, conn: Conn, rings: None, monkeypatch: pytest.MonkeyPatch
+    dsn: str, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raised(ahead: int) -> int:
         (value,) = conn.execute(
@@ -221,7 +214,7 @@ def test_raising_the_flag_does_not_shorten_what_another_worker_has_raised(
 
 
 def test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced(
-    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+    dsn: str, conn: Conn, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     with bedroom(dsn) as sleeper:
@@ -239,7 +232,7 @@ def test_a_lost_connection_of_the_listener_wakes_its_worker_and_is_replaced(
 
 
 def test_a_connection_of_the_listener_that_cannot_be_made_is_logged_once(
-    dsn: str, rings: None, caplog: pytest.LogCaptureFixture
+    dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     with bedroom(dsn, listen_dsn="postgresql://127.0.0.1:1/nowhere") as sleeper:
@@ -253,7 +246,7 @@ def test_a_connection_of_the_listener_that_cannot_be_made_is_logged_once(
 
 
 def test_a_worker_that_listens_to_another_database_hears_nothing_and_does_not_sleep(
-    dsn: str, fresh_dsn: str, conn: Conn, rings: None
+    dsn: str, fresh_dsn: str, conn: Conn
 ) -> None:
     with bedroom(dsn, listen_dsn=fresh_dsn) as sleeper:
         sleeper.look()
@@ -278,7 +271,7 @@ def test_nobody_listens_or_raises_the_flag_where_the_bell_is_off(dsn: str, conn:
     assert bell.find_bell_sequence(conn, "partbox") is None or flag(conn) is None
 
 
-def test_the_bell_is_on_when_the_listener_goes_past_the_pooler(dsn: str, rings: None) -> None:
+def test_the_bell_is_on_when_the_listener_goes_past_the_pooler(dsn: str) -> None:
     with bedroom(dsn, pooler=True, listen_dsn=dsn) as sleeper:
         sleeper.is_hearing()
         sleeper.sleeps()
@@ -286,11 +279,10 @@ def test_the_bell_is_on_when_the_listener_goes_past_the_pooler(dsn: str, rings: 
 
 def test_the_bell_is_off_without_its_sequence_or_the_right_to_set_it(dsn: str, conn: Conn) -> None:
     with cast_of(dsn) as cast:
-        if conn.info.server_version >= 150000:
-            with bedroom(cast.of("worker")) as sleeper:
-                sleeper.is_hearing()
-                sleeper.sleeps()
-            conn.execute(f"revoke update on sequence partbox.bell from {cast.worker}")
+        with bedroom(cast.of("worker")) as sleeper:
+            sleeper.is_hearing()
+            sleeper.sleeps()
+        conn.execute(f"revoke update on sequence partbox.bell from {cast.worker}")
         with bedroom(cast.of("worker")) as awake:
             assert awake.conn.bell is None
     conn.execute("drop sequence if exists partbox.bell")
@@ -299,7 +291,7 @@ def test_the_bell_is_off_without_its_sequence_or_the_right_to_set_it(dsn: str, c
 
 
 def test_a_right_that_is_taken_away_meanwhile_turns_the_bell_off_with_one_log_line(
-    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+    dsn: str, conn: Conn, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cast_of(dsn) as cast, bedroom(cast.of("worker")) as sleeper:
         sleeper.is_hearing()
@@ -314,7 +306,7 @@ def test_a_right_that_is_taken_away_meanwhile_turns_the_bell_off_with_one_log_li
         assert caplog.text.count("wake-up notifications are off") == 1
 
 
-def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], rings: None) -> None:
+def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk]) -> None:
     desk = desk_with(bell="on")
     desk.outbox.on("Counted")(desk.note)
     with desk.outbox.worker():
@@ -324,9 +316,7 @@ def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], r
         eventually(lambda: desk.numbers() == [1])
 
 
-def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
-    dsn: str, rings: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     def slow(*_: object, **__: object) -> None:

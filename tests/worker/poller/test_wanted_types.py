@@ -95,8 +95,6 @@ def heard(dsn: str) -> Iterator[Callable[[], list[str]]]:
 
 
 def test_a_worker_of_one_type_is_woken_for_it_and_for_what_is_not_about_one_type(conn, heard):
-    if conn.info.server_version < 150000:
-        pytest.skip("PostgreSQL 14 has no bell")
     # The hash of this type differs from that of the wanted type.
     other = conn.execute(
         "select n::text from generate_series(1, 100) n where hashtext(n::text) & 15 <> hashtext(%s) & 15", [WANTED]

@@ -3,9 +3,8 @@
 from collections.abc import Set
 from typing import Final
 
-from partbox.db.delivery import bell
 from partbox_lab.bench.bench_database import BenchDatabase
-from partbox_lab.bench.budget import Budget, Direction, Unmeasured
+from partbox_lab.bench.budget import Budget, Direction
 from partbox_lab.bench.concurrent_publishers import CLIENTS, publish_concurrently
 from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
@@ -15,14 +14,10 @@ from partbox_lab.bench.rounds import compared
 WHAT: Final = f"of {CLIENTS} clients, publishers' bell on vs off, beside a worker"
 TRANSACTION: Final = Budget("bell-transaction", f"an update and a publish {WHAT}", Direction.AT_LEAST, 0.95)
 PUBLISH: Final = Budget("bell-publish", f"a bare publish {WHAT}", Direction.AT_LEAST, 0.9)
-NONE: Final = "there is no bell: sequences cannot be unlogged before PostgreSQL 15"
 
 
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     database.fresh()
-    if bell.find_bell_sequence(database.conn, database.schema) is None:
-        yield from (Unmeasured(name, NONE) for name in (TRANSACTION.name, PUBLISH.name) if name in wanted)
-        return
     with BenchNode(database, database.outbox(ignore, bell="on"), 1):
         for budget in (TRANSACTION, PUBLISH):
             if budget.name in wanted:
