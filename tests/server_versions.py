@@ -55,10 +55,9 @@ def uses_server(item: pytest.Item) -> bool:
     return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def counts_at_once(conn: psycopg.Connection[Any]) -> None:
-    """Skip a test of what was read or written by PostgreSQL's own counts, which come late before PostgreSQL 15."""
-    if conn.info.server_version < 150_000:
-        pytest.skip("PostgreSQL 14 tells only some time later what a session has read and written")
+def can_set(conn: psycopg.Connection[Any], name: str) -> bool:
+    """False for what changes the meaning of string literals, which is fixed from PostgreSQL 19 on."""
+    return conn.info.server_version < 190_000 or name not in {"standard_conforming_strings", "escape_string_warning"}
 
 
 def none_in(path: Path) -> bool:

@@ -11,10 +11,10 @@
 
 -- name: queue_has_room
 -- Other queries contain this expression. It is true if a notification may be sent. The whole server has one queue for notifications, and
--- a session that listens in an open transaction keeps the queue from being emptied. Once the queue is full, every transaction that
--- notifies fails at its COMMIT. When the queue is half full, PostgreSQL begins to warn in its log. The other half is left for
--- transactions that have notified and are still open. The function call costs 0.1 us. It also frees the entries that nobody needs any
--- more, which nothing else does while nobody notifies.
+-- a session that listens in an open transaction keeps the queue from being emptied: before PostgreSQL 19 at once, from 19 on once it has
+-- an unread notification of its own channels. Once the queue is full, every transaction that notifies fails at its COMMIT. When the queue
+-- is half full, PostgreSQL begins to warn in its log. The other half is left for transactions that have notified and are still open. The
+-- function call costs 0.1 us. It also frees the entries that nobody needs any more, which nothing else does while nobody notifies.
 (pg_notification_queue_usage() < 0.5)
 
 -- name: rings

@@ -12,7 +12,7 @@ select extract(epoch from clock_timestamp())::float8,
        (select json_object_agg(name, setting) from pg_settings
          where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'jit', 'row_security',
                         'statement_timeout', 'idle_in_transaction_session_timeout', 'default_transaction_isolation',
-                        'max_prepared_transactions', 'autovacuum_freeze_max_age', 'server_version_num')),
+                        'max_prepared_transactions', 'autovacuum_freeze_max_age')),
        (select coalesce(sum(numbackends), 0)::int from pg_stat_database),
        (select sum(case when name = 'max_connections' then setting::int else -setting::int end)::int from pg_settings
          where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections')),

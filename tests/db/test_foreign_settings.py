@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from server_versions import can_set
 
 from partbox import Dead, Event, Outbox, inbox
 from partbox.cli import main
@@ -85,6 +86,8 @@ def settle(dsn: str, settings: dict[str, str], by_role: bool) -> None:
         more = TIMED if settings is LIMITS and conn.info.server_version >= 170_000 else {}
         conn.execute("set statement_timeout = 0")
         for name, value in (settings | more).items():
+            if not can_set(conn, name):
+                continue
             found = sql.SQL("none") if value == "" else sql.Literal(value)
             conn.execute(
                 sql.SQL("alter {} {} set {} = {}").format(

@@ -7,6 +7,7 @@ import pytest
 from house import House
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from server_versions import can_set
 
 from partbox.db.schema.migrate import migrate
 
@@ -108,6 +109,8 @@ def test_settings_of_a_database_or_a_role_change_nothing_about_delivery(kind, wh
     info = psycopg.conninfo.conninfo_to_dict(role)
     target = ("database", info["dbname"]) if whose == DATABASES else ("role", info["user"])
     for name, value in TOGETHER[kind].items():
+        if not can_set(conn, name):
+            continue
         conn.execute(
             sql.SQL("alter {} {} set {} = {}").format(
                 sql.SQL(target[0]),

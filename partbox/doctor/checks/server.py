@@ -11,7 +11,6 @@ from partbox.text.wording import format_age, format_count, format_names, shorten
 
 NEARLY_FULL = 0.9
 MAX_NAMED = 3  # sessions that are named if the server does not name the holder
-UNLOGGED_SINCE = 150_000  # the first server version with unlogged sequences
 
 
 @check("connections", Severity.WARNING)
@@ -92,15 +91,13 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
 @check("bell", Severity.NOTE)
 def bell(case: Case) -> Iterator[Symptom]:
     """Report that publishers do not wake idle workers, which look for new events every `poll_idle` instead. The server
-    is PostgreSQL 14 or allows prepared transactions, or workers are behind a pooler without `listen_dsn`. Not reported
-    if `bell` is off."""
+    allows prepared transactions, or workers are behind a pooler without `listen_dsn`. Not reported if `bell` is off."""
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
     reason = find_reason_off(
         limits.bell,
         pooled=limits.pooler and not limits.has_listen_dsn,
-        sequence=int(server.settings.get("server_version_num", UNLOGGED_SINCE)) >= UNLOGGED_SINCE,
         prepared=int(server.settings.get("max_prepared_transactions", 0)),
     )
     if reason is not None:
@@ -228,9 +225,10 @@ def not_seen(case: Case) -> Iterator[Symptom]:
 
 @check("notification-queue", Severity.WARNING, Severity.PROBLEM)
 def notification_queue(case: Case) -> Iterator[Symptom]:
-    """Report that the server's notification queue fills up because a listening session does not read its notifications.
-    Idle workers are not woken, and processes are not notified of plans and commands. The finding is a problem when the
-    queue is nearly full: then every transaction that notifies, of any program, fails at COMMIT."""
+    """Report that the server's notification queue fills up because a listening session does not read its notifications:
+    before PostgreSQL 19 those of any channel, from 19 on those of its own. Idle workers are not woken, and processes
+    are not notified of plans and commands. The finding is a problem when the queue is nearly full: then every
+    transaction that notifies, of any program, fails at COMMIT."""
     queue = case.evidence.queue
     if queue is None or queue.usage < WATCHED_USAGE:
         return
