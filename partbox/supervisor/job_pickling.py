@@ -4,8 +4,9 @@ A spawned process gets the `sys.path` of its parent before it imports anything. 
 that path, so partbox's imports would come from the application's folder or fail. Therefore the process begins with the
 path by which partbox was found, and takes the application's path together with the job."""
 
+import marshal
 import sys
-from types import FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any, Final, cast
 
 # Some modules are unused here. Otherwise multiprocess would load them at a spawn, by the application's path.
@@ -63,12 +64,15 @@ class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
 
 
 class _Pickler(ForkingPickler):  # type: ignore[misc]
-    """A multiprocessing pickler that pickles classes of the main program by name.
+    """A multiprocessing pickler that pickles classes of the main program by name, and code by `marshal`.
 
     By value, an event class would differ from the class in the program's module, which a worker process runs too, and a
     Struct cannot be pickled so."""
 
     def reducer_override(self, value: Any) -> Any:
+        # dill 0.4.1 reads an attribute of code that Python 3.15 has no more.
+        if isinstance(value, CodeType):
+            return marshal.loads, (marshal.dumps(value),)
         if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
             return NotImplemented
         return _load_class, (value.__qualname__,)

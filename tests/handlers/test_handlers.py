@@ -5,10 +5,10 @@ import subprocess
 import sys
 from enum import Enum
 
-import dill
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parcels import pack, unpack
 
 from partbox import Outbox
 from partbox.errors import RegistrationError
@@ -339,11 +339,11 @@ def test_endlessly_many_event_types_do_not_fill_the_memory(handlers):
         assert len(routes) <= MAX_CACHED
 
 
-def test_a_registry_of_objects_closures_and_lambdas_can_be_pickled_by_dill(handlers):
+def test_a_registry_of_objects_closures_and_lambdas_can_be_pickled(handlers):
     prefix = "hello"
     handlers.register(Projection())
     handlers.register(lambda event: f"{prefix} {event}", "Greeted", retry=Fixed(2))
-    copy = dill.loads(dill.dumps(handlers))
+    copy = unpack(pack(handlers))
     assert found(copy, "Greeted").call("you") == "hello you"
     assert found(copy, "Greeted").retry == Fixed(2)
     found(copy, "OrderPlaced").call("seen")
@@ -354,7 +354,8 @@ MAIN = """
 from multiprocess import get_context
 
 from partbox.handlers import Handlers
-from partbox.settings import Settings
+from partbox.supervisor.job_pickling import PicklableJob, SpawnedWorker
+from there import call_both
 
 handlers = Handlers()
 greeting = "hello"
@@ -375,15 +376,9 @@ class Shout:
 handlers.register(Shout())
 
 
-def child(handlers, sent):
-    routes = handlers.build_routes("default", Settings())
-    sent.send([routes[kind, "Any"].call("you") for kind in ("Greeted", "Shouted")])
-
-
 if __name__ == "__main__":
-    context = get_context("spawn")
-    received, sent = context.Pipe(duplex=False)
-    process = context.Process(target=child, args=(handlers, sent))
+    received, sent = get_context("spawn").Pipe(duplex=False)
+    process = SpawnedWorker(target=call_both, args=(PicklableJob(handlers), sent))
     process.start()
     sent.close()
     print(received.recv())
@@ -391,8 +386,19 @@ if __name__ == "__main__":
 """
 
 
+THERE = """
+from partbox.settings import Settings
+
+
+def call_both(job, sent):
+    routes = job.unpickle_job().build_routes("default", Settings())
+    sent.send([routes[kind, "Any"].call("you") for kind in ("Greeted", "Shouted")])
+"""
+
+
 def test_handlers_of_the_main_program_run_in_a_spawned_process(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(MAIN)
+    (tmp_path / "there.py").write_text(THERE)
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "['hello you', 'YOU']", done.stderr

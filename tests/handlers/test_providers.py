@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import dill
 import fastapi
 import pytest
 from fast_depends import Depends, dependency_provider
 from needing import Placed, State, event_in, handler_of, lifespan
+from parcels import pack, unpack
 from psycopg import Connection
 
 import partbox
@@ -168,7 +168,7 @@ def test_a_registration_reaches_a_worker_process_with_its_dependencies(outbox: O
         return f"{order.order_id} {state.name} {attempt}"
 
     there = Outbox("postgresql://nowhere")
-    there.handlers = dill.loads(dill.dumps(outbox.handlers))
+    there.handlers = unpack(pack(outbox.handlers))
     assert handler_of(there).call(event_in(State("there"))) == "7 there 1"
 
 

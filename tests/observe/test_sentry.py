@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import dill
 import psycopg
 import pytest
 import sentry_sdk
+from parcels import pack, unpack
 from sentry_sdk.scope import Scope
 from sentry_sdk.transport import Transport
 
@@ -266,10 +266,10 @@ def test_without_a_client_nothing_is_reported_and_no_header_is_written(dsn):
 
 def test_in_a_process_without_a_client_the_observer_calls_the_given_function_to_make_one(start):
     made: list[str] = []
-    travelled = dill.dumps(Sentry(lambda: made.append("made"), retries=False))
+    travelled = pack(Sentry(lambda: made.append("made"), retries=False))
     assert made == ["made"]
     start()
-    there = dill.loads(travelled)
+    there = unpack(travelled)
     assert made == ["made"]
     assert there._reported_states == ("dead",)
 

@@ -6,9 +6,9 @@ import re
 import threading
 from typing import Any
 
-import dill
 import psycopg
 import pytest
+from parcels import pack, unpack
 from waiting import eventually
 
 from partbox import Outbox
@@ -101,7 +101,7 @@ def test_ctrl_c_within_a_dsn_callable_is_passed_on():
 
 def test_a_dsn_callable_can_be_pickled_for_worker_processes():
     given = Outbox(lambda: "host=h")._database.resolve_dsn()
-    assert dill.loads(dill.dumps(given))() == "host=h"
+    assert unpack(pack(given))() == "host=h"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import dill
 import psycopg
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 from overviews import cluster, limited, overview, watched
+from parcels import pack, unpack
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
@@ -134,7 +134,7 @@ def test_a_worker_shows_the_same_numbers_as_in_a_registry(reader, dsn):
 
 
 def test_histograms_can_be_left_out_and_take_nothing_from_an_event_then():
-    left_out = dill.loads(dill.dumps(Metering(histograms=False)))
+    left_out = unpack(pack(Metering(histograms=False)))
     assert not Observers([left_out, left_out.build_recorder("partbox", "default")]).has_hook(
         "delivered", "parked", "answered"
     )
@@ -179,10 +179,10 @@ def test_metrics_of_a_node_that_is_hidden_disappear_and_the_others_stay(reader):
 
 def test_a_provider_cannot_be_sent_to_worker_processes_but_a_function_that_makes_one_can():
     with pytest.raises(PartboxError, match="a meter provider cannot be passed to worker processes: give Metering"):
-        dill.dumps(Metering(MeterProvider(shutdown_on_exit=False)))
+        pack(Metering(MeterProvider(shutdown_on_exit=False)))
     made: list[Reader] = []
     metering = Metering(lambda: (made.append(Reader()), made[-1].provider)[1])
-    there = dill.loads(dill.dumps(metering))
+    there = unpack(pack(metering))
     there.build_recorder("partbox", "default").claimed(1, 1, 0.2)  # made in the process that needs it
     assert made == []
     for _ in range(2):
