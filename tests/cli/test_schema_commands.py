@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from next_migration import NEWEST, known
+from next_migration import LATER, NEWEST, known
 
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import check_schema_version
@@ -82,3 +82,42 @@ def test_migrate_sql_from_a_version_prints_only_the_later_migrations(partbox, ds
     for options in (("--from", f"{NEWEST}"), ("--no-transaction",)):
         assert f"{options[0]} works only with --sql" in partbox("migrate", *options, "--dsn", dsn).error
     assert "knows no version 99 of the schema" in partbox("migrate", "--sql", "--from", "99").error
+
+
+@pytest.mark.parametrize("breaking", [False, True])
+def test_migrate_check_names_what_is_missing_changes_nothing_and_fails_until_it_is_there(
+    partbox, dsn, monkeypatch, breaking
+):
+    up_to_date = "schema 'partbox': up to date, nothing to do\n"
+    assert partbox("migrate", "--check", "--dsn", dsn).out == up_to_date
+    monkeypatch.setattr(migrations, "migrations", lambda: known(breaking=breaking))
+    lacking = f"schema 'partbox' lacks {LATER.name}{' (breaking)' * breaking}: run `partbox migrate`"
+    assert lacking in partbox("migrate", "--check", "--dsn", dsn).error
+    assert lacking in partbox("migrate", "--check", "--dsn", dsn).error
+    assert partbox("migrate", "--dsn", dsn).out == f"schema 'partbox': applied {LATER.name}\n"
+    assert partbox("migrate", "--check", "--dsn", dsn).out == up_to_date
+    # What a program that was rolled back says of the newer schema.
+    monkeypatch.undo()
+    rolled_back = partbox("migrate", "--check", "--dsn", dsn)
+    assert "upgrade partbox" in rolled_back.error if breaking else rolled_back.out == up_to_date
+    assert "upgrade partbox" in partbox("migrate", "--dsn", dsn).error
+
+
+def test_migrate_check_sees_functions_that_are_not_of_this_version_and_roles_without_privileges(partbox, server, dsn):
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("create role checked login")
+        try:
+            assert (
+                "lacks functions or privileges"
+                in partbox("migrate", "--check", "--worker-role", "checked", "--dsn", dsn).error
+            )
+        finally:
+            conn.execute("drop role checked")
+        assert partbox("migrate", "--check", "--dsn", dsn).code == 0
+        conn.execute("drop function partbox.ring")
+    assert "lacks functions or privileges" in partbox("migrate", "--check", "--dsn", dsn).error
+    assert "--check looks at a database" in partbox("migrate", "--check", "--sql").error
+
+
+def test_migrate_check_refuses_a_schema_that_does_not_exist(partbox, empty_dsn):
+    assert "run `partbox init`" in partbox("migrate", "--check", "--dsn", empty_dsn).error

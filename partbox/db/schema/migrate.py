@@ -76,6 +76,24 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
         return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
+def find_outdated(dsn: str, schema: str = "partbox", *, roles: Roles = NO_ROLES) -> list[str]:
+    """Return what `migrate` would add, in words: the names of migrations, or functions and privileges.
+
+    The list is empty if there is nothing to do, also for a newer schema that this program can work with. Nothing is
+    written. Raise `SchemaError` for a schema that this program can neither work with nor migrate."""
+    check_schema_name(schema)
+    grants.check_roles(roles)
+    with connect_plain(dsn) as conn:
+        version, ours = _load_version(conn, schema), program_version()
+        if version is not None and not version.inbox_only and version.newest < ours.newest:
+            _check_server(conn)
+            _refuse_older(version, schema)
+            return [each.name + " (breaking)" * each.breaking for each in _pending_migrations(version)]
+        check_schema_version(conn, schema)
+        is_newer = version is not None and version.newest > ours.newest
+        return [] if is_newer or _is_current(conn, schema, roles) else ["functions or privileges of this version"]
+
+
 def _is_current(conn: Conn, schema: str, roles: Roles) -> bool:
     # True if a migration would change nothing: these scripts have made the schema, it is as they left it, and the roles
     # have their privileges. A migration replaces every function, so programs that migrate at each start would write
