@@ -2,12 +2,15 @@
 confirmed and mandatory: a message that no queue would get comes back as an error."""
 
 import asyncio
+import logging
 import re
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
+from partbox.observe.logs.log_event import log_event
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import RETRY_LATER, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
@@ -20,7 +23,11 @@ OPTIONS: Final = frozenset(
         "keyfile", "name", "no_verify_ssl", "timeout",
     }
 )  # fmt: skip
+# Seconds between two warnings of a sink about messages that no queue would get.
+WARNED_EVERY: Final = 60.0
 BLOCKED: Final = "RabbitMQ blocks publishers: it is out of memory or disk (`rabbitmqctl status` names the alarm)"
+
+log = logging.getLogger("partbox.worker")
 
 
 class RabbitSink(Sink):
@@ -35,6 +42,8 @@ class RabbitSink(Sink):
         self._exchange_name = exchange
         self._connection: Any = None
         self._exchange: Any = None
+        self._returned = 0
+        self._warned_at = -WARNED_EVERY
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
@@ -72,6 +81,7 @@ class RabbitSink(Sink):
         # If RabbitMQ closed the channel because of the message, a channel of its own shows it without a doubt.
         if len(messages) == 1 and isinstance(results[0], ChannelRefused):
             results = [await self._send_alone(pika, messages[0])]
+        self._warn_returned([result for result in results if isinstance(result, NoQueueError)])
         is_unusable = any(isinstance(result, ChannelRefused | UnrecoverableError) for result in results)
         if is_unusable and self._exchange is exchange:
             await self.close()
@@ -81,6 +91,23 @@ class RabbitSink(Sink):
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
             await connection.close()
+
+    def _warn_returned(self, errors: Sequence["NoQueueError"]) -> None:
+        """Log a warning for messages that came back because no queue would get them, once a minute for all of them."""
+        # The events themselves are retried, which is logged at INFO only.
+        self._returned += len(errors)
+        now = time.monotonic()
+        if errors and now - self._warned_at >= WARNED_EVERY:
+            log_event(
+                log,
+                "no_queue",
+                "%s; until then its events wait. Messages that came back since the last such line: %s",
+                errors[-1],
+                self._returned,
+                topic=errors[-1].topic,
+                messages=self._returned,
+            )
+            self._returned, self._warned_at = 0, now
 
     async def _connect(self) -> Any:
         async with self._connect_lock():
@@ -167,7 +194,7 @@ class RabbitSink(Sink):
             await exchange.publish(body, routing_key=message.topic, mandatory=True)
         # The broker returned the message, because no queue would get it.
         except pika.exceptions.PublishError:
-            return LookupError(self._format_no_queue(message.topic))
+            return NoQueueError(self._format_no_queue(message.topic), message.topic)
         except pika.exceptions.DeliveryError as error:
             return RuntimeError(f"RabbitMQ refused the message: {error}")
         except pika.exceptions.ChannelPreconditionFailed as error:
@@ -192,6 +219,14 @@ def _is_blocked(connection: Any) -> bool:
         return False
     waiting.close()
     return True
+
+
+class NoQueueError(LookupError):
+    """An error for a message that RabbitMQ returned, because no queue is bound for its routing key, the `topic`."""
+
+    def __init__(self, text: str, topic: str) -> None:
+        super().__init__(text)
+        self.topic = topic
 
 
 class ChannelRefused(ValueError):

@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import Any
 
 import pytest
 from arrivals import arrived, check, publish, states
@@ -11,7 +12,7 @@ from waiting import eventually
 
 from partbox import Outbox, SettingsError
 from partbox.sinks import sink, sink_of
-from partbox.sinks.amqp import RabbitSink
+from partbox.sinks.amqp import WARNED_EVERY, RabbitSink
 
 LAST_ERRORS = "select distinct last_error from partbox.parked where last_error is not null"
 
@@ -109,3 +110,33 @@ def test_a_missing_exchange_is_named_and_its_events_wait(dsn, conn, nowhere, mis
         nowhere.broker.exchange(missing, *nowhere.topics)
         eventually(lambda: arrived(nowhere) == 10)
     check(nowhere.all(), range(10))
+
+
+@pytest.mark.parametrize("kind", ["rabbitmq"], indirect=True)
+def test_messages_that_no_queue_would_get_are_warned_of_once_a_minute_with_the_remedy(
+    dsn, conn, nowhere, missing, caplog
+):
+    nowhere.prepare()
+    nowhere.broker.exchange("unbound")
+    sink = RabbitSink(nowhere.broker.url, nowhere.template, exchange="unbound")
+    outbox = Outbox(dsn, retry="fixed:0.1")
+    outbox.register(sink, "*", max_attempts=None)
+    publish(outbox, conn, range(10))
+
+    def warned() -> list[Any]:
+        return [each for each in caplog.records if getattr(each, "event", "") == "partbox.no_queue"]
+
+    with outbox.worker():
+        eventually(lambda: sink._returned >= 20)
+        (first,) = warned()
+        assert first.levelname == "WARNING"
+        text = f"RabbitMQ has no queue for '{missing}' at the exchange 'unbound': bind one; until then its events wait"
+        assert text in first.getMessage()
+        assert (first.topic, first.messages >= 1) == (missing, True)
+        sink._warned_at -= WARNED_EVERY
+        eventually(lambda: len(warned()) == 2)
+        assert warned()[1].messages > 20
+        nowhere.broker.exchange("unbound", *nowhere.topics)
+        eventually(lambda: arrived(nowhere) == 10)
+    check(nowhere.all(), range(10))
+    assert len(warned()) == 2

@@ -50,6 +50,7 @@ overdue ERROR event: handler seconds
 abandoned WARNING event
 circuit_open WARNING: subscription handler
 circuit_closed INFO: subscription handler
+no_queue WARNING: topic messages
 brake WARNING: subscription partitions max_parked
 brake_released INFO: subscription partitions
 
