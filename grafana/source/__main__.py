@@ -13,9 +13,10 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from overview import overview
 from partitions import partitions
+from slo import objectives
 
 HERE = Path(__file__).resolve().parents[1]
-HEAD = "# Made by scripts/grafana from thresholds.toml and source/alerts.py: change those.\n"
+HEAD = "# Made by scripts/grafana from thresholds.toml and source/{}.py: change those.\n"
 
 
 def main() -> None:
@@ -33,7 +34,10 @@ def main() -> None:
 def _files(limits: dict[str, Any]) -> dict[str, str]:
     made = {"overview": overview(limits), "partitions": partitions(), "handlers": calls()}
     boards = {f"dashboards/{name}.json": _json(board) for name, board in made.items()}
-    return boards | {"prometheus/rules/alerts.yml": HEAD + _yaml(rules(limits))}
+    made_rules = {"alerts": rules(limits), "slo": objectives(limits)}
+    return boards | {
+        f"prometheus/rules/{name}.yml": HEAD.format(name) + _yaml(data) for name, data in made_rules.items()
+    }
 
 
 def _json(board: Dashboard) -> str:

@@ -22,7 +22,7 @@ def rules(limits: Limits) -> dict[str, Any]:
 def backlog(limits: Limits) -> dict[str, Any]:
     own = limits["backlog"]
     pending = 'partbox_records{status="pending"}'
-    return _alert(
+    return alert(
         "PartboxBacklogGrowing",
         f"(max by ({OF}) ({pending}) > {own['records']} and max by ({OF}) (deriv({pending}[{own['window']}])) > 0)"
         f" {NOT_PAUSED}",
@@ -36,7 +36,7 @@ def backlog(limits: Limits) -> dict[str, Any]:
 
 def oldest(limits: Limits) -> dict[str, Any]:
     own = limits["oldest"]
-    return _alert(
+    return alert(
         "PartboxOldestPending",
         f"max by ({OF}) (partbox_oldest_pending_age_seconds) > {own['seconds']} {NOT_PAUSED}",
         own["for"],
@@ -49,7 +49,7 @@ def oldest(limits: Limits) -> dict[str, Any]:
 def lag(limits: Limits) -> dict[str, Any]:
     own = limits["lag"]
     age = "partbox_oldest_pending_age_seconds"
-    return _alert(
+    return alert(
         "PartboxLagGrowing",
         f"(max by ({OF}) (deriv({age}[{own['window']}])) > 0 and max by ({OF}) ({age}) > {own['seconds']})"
         f" {NOT_PAUSED}",
@@ -62,7 +62,7 @@ def lag(limits: Limits) -> dict[str, Any]:
 
 def failures(limits: Limits) -> dict[str, Any]:
     own = limits["failures"]
-    return _alert(
+    return alert(
         "PartboxFailing",
         f"sum by ({OF}, handler) (rate(partbox_failed_total[{own['window']}])) > 0",
         own["for"],
@@ -75,7 +75,7 @@ def failures(limits: Limits) -> dict[str, Any]:
 
 def blocked(limits: Limits) -> dict[str, Any]:
     own = limits["blocked"]
-    return _alert(
+    return alert(
         "PartboxBlocked",
         f"max by ({OF}) (partbox_blocked_keys) > {own['keys']} {NOT_PAUSED}",
         own["for"],
@@ -89,7 +89,7 @@ def blocked(limits: Limits) -> dict[str, Any]:
 
 def dead(limits: Limits) -> dict[str, Any]:
     own = limits["dead"]
-    return _alert(
+    return alert(
         "PartboxDead",
         f'max by ({OF}) (partbox_records{{status="dead"}}) > {own["records"]}',
         own["for"],
@@ -101,7 +101,7 @@ def dead(limits: Limits) -> dict[str, Any]:
 
 
 def unowned(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxUnowned",
         f"max by ({OF}) (partbox_partitions_unowned) > 0 {NOT_PAUSED}",
         limits["unowned"]["for"],
@@ -113,7 +113,7 @@ def unowned(limits: Limits) -> dict[str, Any]:
 
 def fence(limits: Limits) -> dict[str, Any]:
     own = limits["fence"]
-    return _alert(
+    return alert(
         "PartboxFenceRejections",
         f"sum by ({OF}) (increase(partbox_fence_rejections_total[{own['window']}])) > {own['rejections']}",
         own["for"],
@@ -125,7 +125,7 @@ def fence(limits: Limits) -> dict[str, Any]:
 
 
 def no_instance(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxNoInstance",
         f'(max by ({OF}) (partbox_records{{status="pending"}}) > 0 and max by ({OF}) (partbox_instances) == 0)'
         f" {NOT_PAUSED}",
@@ -138,7 +138,7 @@ def no_instance(limits: Limits) -> dict[str, Any]:
 
 
 def paused(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxPaused",
         f"max by ({OF}) (partbox_subscription_paused) == 1",
         limits["paused"]["for"],
@@ -151,7 +151,7 @@ def paused(limits: Limits) -> dict[str, Any]:
 
 def segments(limits: Limits) -> dict[str, Any]:
     own = limits["segments"]
-    return _alert(
+    return alert(
         "PartboxNoSegmentAhead",
         f"max by ({OF}) (partbox_segments_ahead) < {own['ahead']}",
         own["for"],
@@ -164,7 +164,7 @@ def segments(limits: Limits) -> dict[str, Any]:
 
 def restarts(limits: Limits) -> dict[str, Any]:
     own = limits["restarts"]
-    return _alert(
+    return alert(
         "PartboxRestarting",
         f"round(sum by ({OF}) (increase(partbox_process_restarts_total[{own['window']}]))) > {own['times']}",
         own["for"],
@@ -188,7 +188,7 @@ def doctor(limits: Limits) -> dict[str, Any]:
 
 
 def target(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxTargetDown",
         f'up{{job=~"{limits["job"]}"}} == 0',
         limits["target"]["for"],
@@ -200,7 +200,7 @@ def target(limits: Limits) -> dict[str, Any]:
 
 
 def nobody(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxNoNode",
         "absent(partbox_database_up)",
         limits["nobody"]["for"],
@@ -212,7 +212,7 @@ def nobody(limits: Limits) -> dict[str, Any]:
 
 
 def database(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxDatabaseDown",
         "partbox_database_up == 0",
         limits["database"]["for"],
@@ -240,7 +240,7 @@ OF_SUBSCRIPTIONS = (
 OF_NODES = (doctor, target, nobody, database)
 
 
-def _alert(name: str, expression: str, wait: str, severity: str, summary: str, description: str) -> dict[str, Any]:
+def alert(name: str, expression: str, wait: str, severity: str, summary: str, description: str) -> dict[str, Any]:
     return {
         "alert": name,
         "expr": expression,

@@ -11,6 +11,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "grafana"
 RULES = GRAFANA / "prometheus" / "rules" / "alerts.yml"
+OBJECTIVES = RULES.with_name("slo.yml")
 BOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 
 LABEL_VALUES = re.compile(r"label_values\((.*), \w+\)")
@@ -37,8 +38,12 @@ def of_boards() -> list[Expression]:
     return [Expression(place, chosen(text)) for path in BOARDS for place, text in _written(path)]
 
 
-def alerts(path: Path = RULES) -> list[Any]:
+def rules(path: Path) -> list[Any]:
     return [rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+
+
+def alerts(path: Path = RULES) -> list[Any]:
+    return [rule for rule in rules(path) if "alert" in rule]
 
 
 def chosen(text: str) -> str:

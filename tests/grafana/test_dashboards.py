@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import yaml
-from expressions import BOARDS, GRAFANA, ROOT, RULES, alerts, board, of_boards, panels
+from expressions import BOARDS, GRAFANA, OBJECTIVES, ROOT, RULES, alerts, board, of_boards, panels, rules
 from promtool import needed, promtool
 
 from partbox.observe.metrics.table import METRICS
@@ -49,7 +49,7 @@ def test_prometheus_can_parse_every_expression_of_a_panel(tmp_path):
 
 def test_every_metric_in_an_expression_is_exposed():
     asked = {name for each in of_boards() for name in NAME.findall(each.text)}
-    asked |= {name for rule in alerts() for name in NAME.findall(rule["expr"])}
+    asked |= {name for rule in alerts() + rules(OBJECTIVES) for name in NAME.findall(rule["expr"])}
     assert asked - exposed() == set()
 
 
