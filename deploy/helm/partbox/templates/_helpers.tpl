@@ -40,3 +40,37 @@ capabilities: {drop: [ALL]}
 {{- define "partbox.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
 {{- end -}}
+
+{{/* What workers and migration have in common: the authority of the database's certificate, and further volumes. */}}
+{{- define "partbox.hasCa" -}}
+{{- if or .Values.ca.secret .Values.ca.configMap }}true{{ end -}}
+{{- end -}}
+
+{{- define "partbox.caEnv" -}}
+{{- if include "partbox.hasCa" . -}}
+- {name: PGSSLROOTCERT, value: {{ printf "/etc/partbox/ca/%s" .Values.ca.key | quote }}}
+- {name: PGSSLMODE, value: {{ .Values.ca.sslmode | quote }}}
+{{- end -}}
+{{- end -}}
+
+{{- define "partbox.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- if include "partbox.hasCa" . }}
+- {name: ca, mountPath: /etc/partbox/ca, readOnly: true}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "partbox.volumes" -}}
+- {name: tmp, emptyDir: {}}
+{{- if .Values.ca.secret }}
+- {name: ca, secret: {secretName: {{ .Values.ca.secret | quote }}}}
+{{- else if .Values.ca.configMap }}
+- {name: ca, configMap: {name: {{ .Values.ca.configMap | quote }}}}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
