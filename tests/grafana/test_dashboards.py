@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -119,6 +120,18 @@ def test_the_provisioning_files_of_grafana_fit_together():
         named = {mount.split(":")[0] for mount in service["volumes"]} - set(local)
         assert named <= compose["volumes"].keys()
     assert (GRAFANA / "prometheus" / scrapes["rule_files"][0]).parent == RULES.parent
+
+
+def test_the_page_on_objectives_names_every_alert_and_the_numbers_of_the_rules():
+    page = (ROOT / "docs" / "slo.md").read_text()
+    assert [rule["alert"] for rule in alerts(OBJECTIVES) if f"`{rule['alert']}`" not in page] == []
+    own = tomllib.loads((GRAFANA / "thresholds.toml").read_text())["slo"]
+    for number in (
+        f"within {own['seconds']} s",
+        f"{own['deliveries']:.1%}".replace("%", " %"),
+        f"{own['time']:.1%}".replace("%", " %"),
+    ):
+        assert number in page
 
 
 def test_the_page_on_grafana_names_every_dashboard_and_alert():
