@@ -1,7 +1,7 @@
 """Draws charts of bars from JSON, as SVG that fits light and dark pages; see scripts/charts.
 
-A file is a chart: `title`, `unit`, `groups` (names), `series` (`name` and `values`, one for each group, null for none), and `log` if
-the lengths are logarithms. Its other fields say where the numbers come from, and are not drawn.
+A file is a chart: `title`, `unit`, `groups` (names), `series` (`name` and `values`, one for each group, null for none),
+and `log` if the lengths are logarithms. Its other fields say where the numbers come from, and are not drawn.
 """
 
 import json
