@@ -68,14 +68,19 @@ def test_a_purge_on_a_full_disk_changes_nothing_and_succeeds_when_there_is_space
     conn.execute(PLANT)
     conn.execute("update partbox.partition set last_id = 1000, floor_id = 1000, snapshot = pg_current_snapshot()")
     before = everything(conn)
+    # From PostgreSQL 19 on, a query may extend the visibility map, so the purge fails before it comes to segments.
+    reads = conn.info.server_version < 190_000
     disk.fill()
     for _ in range(2):
         ran = partbox("purge")
-        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "nothing was purged\n", 1)
-        assert f"segments of the log were not changed: {FULL}: make room there" in ran.err
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert FULL in ran.err
+        if reads:
+            assert ran.out == "nothing was purged\n"
+            assert f"segments of the log were not changed: {FULL}: make room there" in ran.err
         assert everything(conn) == before
     disk.make_room()
-    assert FULL in partbox("doctor").out
+    assert (FULL in partbox("doctor").out) == reads
     assert partbox("purge").out.startswith("purged 10 segments of ")
     assert FULL not in partbox("doctor").out
 
