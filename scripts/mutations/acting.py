@@ -50,7 +50,7 @@ MUTATIONS = (
         "identity-that-stays",
         "The next act of the thread would be told as that of the last user.",
         ACTIONS,
-        "        _identity.reset(token)\n",
+        "        _identity.reset(tokens[0])\n",
         "        pass\n",
         (f"{TESTS}::test_an_identity_ends_with_its_block_and_is_that_of_one_thread",),
     ),

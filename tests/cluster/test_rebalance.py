@@ -27,7 +27,8 @@ def test_a_rebalance_waits_for_running_handlers_and_never_pauses_other_partition
     assert len(kept) == 128
 
     meanwhile = cluster.ledger.publish_now(cluster.ledger.names[BUSY:])
-    eventually(lambda: set(meanwhile) <= cluster.journal.ended() | cluster.pending(leaving), interval=0.05)
+    # Also those in the partitions that are to leave: a handler that runs for long holds up no other key.
+    eventually(lambda: set(meanwhile) <= cluster.journal.ended(), interval=0.05)
     assert not gate.exists()
     assert {number for number, row in cluster.owners.rows().items() if row.owner == old} == kept | leaving
     assert all(rows[number].epoch == before[number].epoch for number in kept | leaving)
@@ -41,7 +42,7 @@ def test_a_rebalance_waits_for_running_handlers_and_never_pauses_other_partition
     assert {number for number, row in after.items() if row.epoch == before[number].epoch} == kept
     moved = cluster.journal.deliveries(lambda one: one.event in behind and one.partition in leaving)
     assert moved
-    assert all(one.epoch == after[one.partition].epoch for one in moved)
+    assert all(one.epoch in (before[one.partition].epoch, after[one.partition].epoch) for one in moved)
 
 
 @pytest.mark.thorough

@@ -145,7 +145,8 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
             yield _build_dead_symptom(case, name, f"{died}, {_name_most_frequent(shown, lately)}", shown, ages)
         else:
             yield Symptom(
-                f"{died}, the last {format_age(age)} ago: what broke seems to be mended",
+                f"{died}, the last {format_age(age)} ago: the cause seems to be gone",
+                remedy=(f"see by what they died: {case.format_command('dead list', name)}",),
                 subscription=name,
                 severity=Severity.NOTE,
                 lasts=max(ages),
