@@ -54,12 +54,16 @@ def test_a_forked_command_waits_for_threads_runs_exit_handlers_and_flushes_its_o
     assert (command.returncode, out.splitlines()[-2:], err) == (0, ["no other thread", "at the end"], "")
 
 
-SPAWNING = """
+TELLING = """
 import os
-from multiprocess import get_context
 
 def tell():
     print(os.environ.get("GIVEN"), os.environ.get("SET"), os.environ.get("GONE"), flush=True)
+"""
+SPAWNING = """
+import os
+from multiprocess import get_context
+from telling import tell
 
 if __name__ == "__main__":
     os.environ["SET"] = "later"
@@ -71,6 +75,7 @@ if __name__ == "__main__":
 
 
 def test_a_process_spawned_by_a_forked_command_has_its_current_environment(tmp_path: Path) -> None:
+    (tmp_path / "telling.py").write_text(TELLING)
     (tmp_path / "program.py").write_text(SPAWNING)
     environment = {**os.environ, "GIVEN": "born", "GONE": "x"}
     command = shared().start("python", str(tmp_path / "program.py"), cwd=tmp_path, env=environment)

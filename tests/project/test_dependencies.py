@@ -58,4 +58,4 @@ def test_every_extra_of_partbox_that_a_group_names_exists():
     of_partbox = [Requirement(each) for group in GROUPS.values() for each in group if isinstance(each, str)]
     asked_for = {extra for each in of_partbox if each.name == "partbox" for extra in each.extras}
     assert asked_for <= set(PROJECT["optional-dependencies"])
-    assert "relay" in asked_for
+    assert "kafka" in asked_for

@@ -49,5 +49,5 @@ def test_every_mention_of_the_repository_is_the_same():
 
 def test_every_supported_python_is_a_classifier():
     tags = [tag.rpartition(" ")[2] for tag in PROJECT["classifiers"] if "Python :: 3." in tag]
-    assert tags == ["3.11", "3.12", "3.13", "3.14"]
+    assert tags == ["3.11", "3.12", "3.13", "3.14", "3.15"]
     assert PROJECT["requires-python"] == f">={tags[0]}"

@@ -10,7 +10,7 @@ from partbox.db.schema.migrate import _OLDEST_SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}
-NEWEST_SERVER = 18
+NEWEST_SERVER = 19
 
 
 def matrix(job: str) -> dict[str, list[str]]:
@@ -20,7 +20,7 @@ def matrix(job: str) -> dict[str, list[str]]:
 def test_every_supported_python_and_postgresql_is_tested():
     tags = [tag.rpartition(" ")[2] for tag in PROJECT["classifiers"] if "Python :: 3." in tag]
     assert matrix("python") == {"python": tags}
-    servers = range(_OLDEST_SERVER // 10_000, NEWEST_SERVER + 1)
+    servers = range(_OLDEST_SERVER, NEWEST_SERVER + 1)
     assert matrix("postgresql") == {"postgresql": [str(version) for version in servers]}
 
 

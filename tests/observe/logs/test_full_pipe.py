@@ -160,6 +160,7 @@ def test_a_pipe_that_somebody_made_non_blocking_loses_no_line(pipe):
     thread.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_logs_by_itself(pipe):
     outlet = pipe.outlet(lost)
     outlet.write(b"parent\n")
