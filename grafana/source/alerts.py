@@ -176,7 +176,7 @@ def restarts(limits: Limits) -> dict[str, Any]:
 
 
 def doctor(limits: Limits) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "PartboxDoctorProblem",
         'max by (job, database) (partbox_doctor_problems{severity="problem"}) > 0',
         limits["doctor"]["for"],
