@@ -74,6 +74,7 @@ def _imported_there(execute):  # type: ignore[no-untyped-def]
 
 THIS = sys.platform
 BEFORE = (multiprocess, psutil, tty, webbrowser, sysconfig.get_config_vars())  # they look at the system when imported
+asyncio.new_event_loop().close()  # and asyncio when it is first asked for a loop
 SourceFileLoader.exec_module = _imported_there(SourceFileLoader.exec_module)  # type: ignore[method-assign]
 sys.platform = PLATFORM
 io.open = builtins.open = _without_proc(io.open)

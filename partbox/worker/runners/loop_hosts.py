@@ -235,10 +235,14 @@ class ApplicationLoop:
 
     def disown(self) -> None:
         """End a forked child process once the async handler that forked it returns to the event loop."""
-        # A process that the application's own tasks forked goes on.
-        task = asyncio.current_task(self.loop)
-        if task in _loop_guards:
-            _exit_with_loop(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
+        # A process that the application's own tasks forked goes on. Python 3.15 forgets the current task in a fork, so
+        # the task that runs is found by its frame.
+        runners = {task.get_coro().cr_frame for task in _loop_guards if task.get_loop() is self.loop}  # type: ignore[union-attr]
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame not in runners:
+            frame = frame.f_back
+        if frame is not None:
+            _exit_with_loop(self.loop, lambda: frame)
 
     def _is_slice_over(self) -> bool:
         return not self._has_round_passed and time.monotonic() > self._slice_end
