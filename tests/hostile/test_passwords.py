@@ -160,7 +160,8 @@ def _answer(url: str) -> str:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.read().decode()
+        with error:
+            return error.read().decode()
 
 
 ERRORS = (
