@@ -210,4 +210,15 @@ MUTATIONS = (
             "::test_after_a_claim_a_few_rows_of_each_group_come_and_no_other_wakes",
         ),
     ),
+    Mutation(
+        "behind-another-and-counted",
+        "A row that cannot be loaded before another one of its key takes the place of the next probe for ever.",
+        "partbox/worker/engine/evicted_rows.py",
+        "return not self.row.blocks or self.partition.parked.chains[self.key].rows[0] is self.row",
+        "return True",
+        (
+            "tests/worker/engine/test_limit_turns.py"
+            "::test_an_evicted_row_behind_another_one_of_its_key_takes_nobodys_place",
+        ),
+    ),
 )

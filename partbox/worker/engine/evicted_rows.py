@@ -48,9 +48,16 @@ class EvictedRow(NamedTuple):
         chain = partition.parked.chains.get(self.key) if row.blocks else None
         return row.blocks and (chain is None or all(each is not row for each in chain))
 
+    def is_first(self) -> bool:
+        """Return True if no other event of the key must run before this one."""
+        # A row that blocks nothing is always first. A failed list may defer several events of one key.
+        return not self.row.blocks or self.partition.parked.chains[self.key].rows[0] is self.row
+
     def is_returning(self) -> bool:
         """Return True if loading this event into memory was scheduled but has not happened yet."""
-        return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early_ids)
+        if self.is_obsolete() or not self.is_first():
+            return False
+        return self.row.blocks or self.row.id in self.partition.parked.early_ids
 
     def has_left(self) -> bool:
         """Return True if this event is over, or belongs to another process now."""

@@ -395,7 +395,9 @@ class LimitedQueue:
             while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.is_unsaved)):
                 each = evicted.popleft()
                 if not each.is_obsolete():
-                    returning.append(each)
+                    # A row behind another one of its key comes after that one, and takes nobody's place until then.
+                    if each.is_first():
+                        returning.append(each)
                     yield each
             if not evicted:
                 del self._evicted_rows[limit_key]

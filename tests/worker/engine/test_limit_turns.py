@@ -190,6 +190,19 @@ def test_new_events_that_wait_for_long_leave_memory_although_no_window_is_full(e
     assert save(engine, 3.0) == [*range(3, 11)]  # two start within the next two seconds
 
 
+def test_an_evicted_row_behind_another_one_of_its_key_takes_nobodys_place(engine):
+    """A list that fails under the circuit of a value defers several events of one key. The probes would end."""
+    put_away(engine, *range(1, 6), now=0.5)
+    parked = engine.partitions[5].parked
+    evicted = engine.limits._queue._evicted_rows["handler", None]
+    # Events 1 and 2 wait behind event 3, as if all three were of one key.
+    first, second, third = (evicted.popleft() for _ in range(3))
+    parked.chains[third.key].rows = [third.row, first.row, second.row]
+    evicted.extendleft([third, second._replace(key=third.key), first._replace(key=third.key)])
+    engine.limits.give_permits(0.7)
+    assert [each.row.id for each in engine.limits._queue._returning_rows["handler", None]] == [3, 4]
+
+
 def test_events_that_come_back_go_before_events_that_were_just_read(engine):
     put_away(engine, 1, 2, now=0.5)
     add(engine, 3)
