@@ -103,8 +103,8 @@ MUTATIONS = (
         "child-in-the-application",
         "A process that a handler forked in the application's loop goes on there as a second application.",
         HOSTS,
-        "if task in _loop_guards:",
-        "if False:",
+        "        if frame is not None:\n            _exit_with_loop",
+        "        if False:\n            _exit_with_loop",
         (
             "tests/worker/runners/test_forks.py"
             "::test_a_fork_in_a_handler_repeats_nothing_and_leaves_nothing_behind[application-asyncio]",

@@ -164,7 +164,7 @@ def test_a_flood_of_dead_letters_is_found(clinic):
     assert clinic.causes() == ["dead"]
     assert found["summary"] == f"12 dead events, {failure}"
     (note,) = [each for each in clinic.doctor()[1]["findings"] if each["cause"] == "dead-flood"]
-    assert (note["severity"], note["remedy"]) == ("note", [])
+    assert (note["severity"], note["remedy"]) == ("note", ["see by what they died: `partbox dead list`"])
     assert note["summary"].startswith("12 events died within the last hour, the last 6 m ago")
 
 
