@@ -1,4 +1,4 @@
-"""What worker processes get, packed and unpacked as their jobs are."""
+"""Pickles of any object, made and read as the jobs of worker processes are."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from multiprocess.reduction import ForkingPickler
 from partbox.supervisor.job_pickling import PicklableJob
 
 
-def pack(thing: Any) -> bytes:
-    """Pickle a thing as a supervisor does."""
-    _, (data, _path) = PicklableJob(thing).__reduce__()
+def pack(value: Any) -> bytes:
+    """Pickle an object as a supervisor does."""
+    _, (data, _path) = PicklableJob(value).__reduce__()
     return bytes(data)
 
 

@@ -13,7 +13,7 @@ from partbox.text.secrets import mask_secrets
 from partbox.text.wording import format_count
 
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
-# A cause that explains others stands before them, whoever has found it.
+# Alarms and findings are sorted by the order of doctor's checks, in which a cause comes before its consequences.
 _ORDER = {each.name: place for place, each in enumerate(CHECKS)}
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}
 

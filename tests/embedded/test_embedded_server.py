@@ -147,7 +147,8 @@ def only(monkeypatch: Any, *wheels: str, machine: tuple[str, ...] = ()) -> None:
 def test_a_server_starts_with_any_of_the_wheels_of_postgresql(
     start: Callable[..., Server], monkeypatch: Any, tmp_path: Path, other: str
 ) -> None:
-    # The package of pixeltable changes permissions of folders when it is imported by root.
+    # The package of pixeltable changes permissions of folders when it is imported by root. Not every machine and Python
+    # has each wheel.
     if find_spec(other) is None:
         pytest.skip(f"{other} is not installed")
     only(monkeypatch, other)

@@ -48,7 +48,7 @@ WRONG: list[tuple[Callable[[Any, Any], object], str]] = [
 
 
 def print_mail(email: str, times: int = 1) -> None:
-    """It is not called."""
+    """Stand for a task of which only the signature is read."""
 
 
 @pytest.fixture

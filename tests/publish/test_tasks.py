@@ -313,7 +313,7 @@ def test_dependencies_of_a_task_are_filled_where_it_runs_and_are_no_arguments(
 
 
 class Client:
-    """What cannot be sent as JSON."""
+    """A class whose objects are not JSON."""
 
     host = "mail.example.org"
 

@@ -15,8 +15,7 @@ from partbox.protocol.parking import ParkedRow, RowStage, RowState
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Partition
 
-# Rows of a group that are loaded at first. As many more are loaded each time that those have started, and twice as many
-# the next time.
+# Rows of a group that are loaded at first. Twice as many more are loaded each time that the last ones have started.
 FIRST_ROWS = 16
 # Seconds after which more rows are loaded although some have not started.
 GROUP_SECONDS = 1.0
@@ -90,6 +89,9 @@ class StoredWaits:
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        # The group of each loaded row that others may follow, by record id. A search through all groups for each event
+        # that is put off would cost the square of their number.
+        self._texts: dict[int, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -107,23 +109,31 @@ class StoredWaits:
                 continue
             if group.loaded and started:
                 group.size *= 2
-            group.loaded, group.next_at = [], now + GROUP_SECONDS
+            self._forget_loaded(group)
+            group.next_at = now + GROUP_SECONDS
             while group.rows and len(group.loaded) < group.size:
                 if not (row := group.rows.popleft()).is_obsolete():
                     group.loaded.append(row)
                     yield row
-            if not group.loaded:
+            if group.rows:
+                self._texts.update((each.row.id, text) for each in group.loaded)
+            else:
                 del self._groups[text]
 
     def take_all(self) -> Iterator[EvictedRow]:
-        """Remove and yield all rows, because no limit is in force any more."""
-        groups, self._groups = self._groups, {}
+        """Remove and return all rows, because no limit is in force any more."""
+        groups, self._groups, self._texts = self._groups, {}, {}
         return (row for group in groups.values() for row in group.rows if not row.is_obsolete())
 
     def take_followers(self, row: ParkedRow) -> Iterator[EvictedRow]:
-        """Remove and yield the rows of the group of which this row was loaded, because its limit is known now."""
-        for text, group in self._groups.items():
-            if any(each.row is row for each in group.loaded):
-                del self._groups[text]
-                return (each for each in group.rows if not each.is_obsolete())
-        return iter(())
+        """Remove and return the rows of the group of which this row was loaded, because its limit is known now."""
+        if (text := self._texts.get(row.id)) is None:
+            return iter(())
+        group = self._groups.pop(text)
+        self._forget_loaded(group)
+        return (each for each in group.rows if not each.is_obsolete())
+
+    def _forget_loaded(self, group: _Group) -> None:
+        for each in group.loaded:
+            self._texts.pop(each.row.id, None)
+        group.loaded = []

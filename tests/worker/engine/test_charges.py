@@ -55,7 +55,7 @@ def test_an_accused_suspect_waits_for_all_others_and_all_others_wait_for_it():
 
 
 def test_a_suspect_that_hangs_keeps_the_others_waiting_for_a_bounded_time():
-    """It doubles with each death, so that a slow killer is alone for long enough in the end."""
+    """The time doubles with each death. So an event that kills its process late is alone for long enough in the end."""
     for deaths, seconds in ((1, 1.0), (2, 2.0), (5, 16.0), (40, 64.0)):
         charges, hanging, home = Charges(LIMIT), row(1, accused=True), partition()
         hanging.attempts = deaths
